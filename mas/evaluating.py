@@ -22,7 +22,7 @@ from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
-from mas.scenarios.policies import expert_of
+from mas.scenarios.folder import expert_of
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from mas.core.seeds import digest
-from mas.scenarios.bridges.chance import OwnChance
+from mas.scenarios.bridges.packages import OwnChance
 from mas.scenarios.bridges.reasoning_gym import GymQuestion, ask
 
 QUESTIONS = 4

@@ -27,7 +27,7 @@ from mas.core.scenario import Scenario
 from mas.core.script import random_script
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.policies import expert_of
+from mas.scenarios.folder import expert_of
 
 Tell = Callable[[str], None]
 Timings = Mapping[str, Timing]

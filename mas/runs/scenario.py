@@ -5,7 +5,7 @@ from mas.core.errors import ConfigError, MissingPackage
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
-from mas.scenarios.fits import longest, untaught
+from mas.scenarios.catalogue import longest, untaught
 from mas.training.setup import Setup
 
 

@@ -248,7 +248,9 @@ def _keep_team(run: RunDirectory, team: TeamSpec) -> None:
 
 
 def _write_team(run: RunDirectory, team: TeamSpec) -> None:
-    write_text_atomic(run.path / TEAM_FILE, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+    write_text_atomic(
+        run.path / TEAM_FILE, yaml.safe_dump(team.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    )
 
 
 def _check_team(path: Path, team: TeamSpec) -> None:

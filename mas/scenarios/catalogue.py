@@ -3,17 +3,20 @@
 import inspect
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from mas.config.options import Options, ScenarioOptions
+from mas.config.options import Options, ScenarioOptions, TinyOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
+from mas.core.role import View
 from mas.core.scenario import Scenario
-from mas.scenarios import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
-from mas.scenarios.folder import FolderScenario
-from mas.scenarios.policies import expert_of
+from mas.core.team import TeamSpec
+from mas.roles import PromptedRole, build_roles
+from mas.scenarios.folder import FolderScenario, expert_of
+from mas.scenarios.registry import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 from mas.scenarios.user_class import UserScenario
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
@@ -179,3 +182,60 @@ def _bounds(spec: Mapping[str, Any]) -> list[str]:
     limits = [f"{sign} {spec[key]}" for key, sign in _BOUNDS.items() if key in spec]
     possible = spec.get("enum", [spec["const"]] if "const" in spec else [])
     return limits + ([f"one of {', '.join(str(value) for value in possible)}"] if possible else [])
+
+
+_SHOWN = 256
+"""Demonstrations that are looked at; those of all roles come in turn."""
+
+
+def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
+    """The role with the longest prompt and answer in the first held-out task, and how many characters these have.
+
+    Messages of others are not counted, so more may be needed. A scenario's attribute `longest_prompt` may know more.
+    """
+    environment, roles = scenario.environment(), build_roles(team)
+    environment.reset(scenario.task("eval", 0))
+    needs = {}
+    for agent, name in team.members().items():
+        role = roles[name]
+        observation = environment.observe(role.spec.view or local_name(agent))
+        needs[name] = len(role.prompt(View(observation=observation))) + role.spec.max_tokens
+    found = max(needs, key=needs.__getitem__)
+    known = getattr(scenario, "longest_prompt", 0)
+    return found, max(needs[found], known)
+
+
+def is_for_real_models(name: str, size: str) -> bool:
+    """Whether a size is not for the tiny base: the scenario has no demonstrations for it, the size is in another style
+    (words, JSON, whole numbers: an option that is a text), or a role is told more than it can read.
+
+    Raises:
+        ConfigError: no such scenario, or it has no such size. MissingPackage: its package would have to tell.
+    """
+    entry, options = find_scenario(name), sized(name, size)
+    if not entry.is_demonstrated or any(isinstance(value, str) for value in options.options.values()):
+        return True
+    scenario = build_scenario(options)
+    return (
+        longest(scenario, scenario.teams.get("team") or next(iter(scenario.teams.values())))[1] > TinyOptions().context
+    )
+
+
+def untaught(scenario: Scenario, team: TeamSpec) -> list[str]:
+    """Roles without a compact prompt, where no demonstration ends as the prompt that they get instead.
+
+    Raises:
+        ConfigError: the scenario has no demonstrations at all.
+    """
+    asked = [
+        name
+        for name, role in build_roles(team).items()
+        if type(role).prompt is PromptedRole.prompt
+        and role.spec.template is None
+        and role.spec.peer is None
+        and role.spec.voice == "engine"
+    ]
+    if not asked:
+        return []
+    shown = [prompt.rsplit("\n", 1)[-1] for prompt, _ in islice(scenario.demonstrations(0, expert=True), _SHOWN)]
+    return [name for name in asked if f"{name}:" not in shown]

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
 from mas.observe.atomic import write_bytes_atomic
-from mas.scenarios import build_scenario, find_scenario
-from mas.scenarios.catalogue import Profile, profile, scenario_names, size_overrides, sized
-from mas.scenarios.fits import is_for_real_models
+from mas.scenarios.catalogue import Profile, is_for_real_models, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines, players
+from mas.scenarios.registry import build_scenario, find_scenario
 
 EPISODES = 200
 

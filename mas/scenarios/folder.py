@@ -9,7 +9,8 @@ from typing import Any
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.reward import Move, Reward
-from mas.core.scenario import Split
+from mas.core.scenario import Scenario, Split
+from mas.core.script import Script
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
@@ -32,7 +33,8 @@ class FolderScenario:
     Attributes:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
-        demonstrate: endless (prompt, completion) pairs from a generator and a skill. skill: that of a novice.
+        demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
+            its words. skill: that of a novice.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
@@ -46,8 +48,8 @@ class FolderScenario:
     options_key: str
     make_environment: Callable[[], Environment]
     content: Callable[[Random], str]
-    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]]
-    skill: float
+    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None
+    skill: float = 0.0
     reward: Reward = field(default_factory=NoOwnTerms)
     expert: Callable[[Any, Random], Mapping[str, str]] | None = None
     advise: Callable[[str, str], str] | None = None
@@ -77,6 +79,11 @@ class FolderScenario:
         return f"{self.name}/{self.options_key}"
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        if self.demonstrate is None:
+            raise ConfigError(
+                f"scenario {self.name!r} has no demonstrations: it is in words, which the tiny base cannot read. "
+                "Name a model that can, such as model=smollm2, or one of your own by model.path=..."
+            )
         return self.demonstrate(Random(seed), 1.0 if expert else self.skill)
 
     def fingerprint(self) -> str:
@@ -85,3 +92,9 @@ class FolderScenario:
             stream = self.demonstrations(0, expert=expert)
             sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)
+
+
+def expert_of(scenario: Scenario) -> Script | None:
+    """The scenario's attribute `expert`, as `FolderScenario` has it. None: nobody wrote one."""
+    expert: Script | None = getattr(scenario, "expert", None)
+    return expert

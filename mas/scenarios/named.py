@@ -8,7 +8,7 @@ from mas.config.trust import check_accesses
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.load import load_team
-from mas.scenarios import build_scenario
+from mas.scenarios.registry import build_scenario
 
 
 def named_team(name: str) -> TeamSpec:

@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.environment import Answered, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
@@ -135,6 +135,41 @@ class RecordEnvironment(RecordWorld[State]):
         (seat,) = actions
         after, terms, legal = self.act(state, actions[seat])
         return after, Step(rewards={seat: terms}, illegal=() if legal else (seat,))
+
+
+class QuestionWorld(RecordEnvironment[State]):
+    """One question and one team turn: the team's action is the answer, and the term `right` is 1 for the right one.
+
+    The state has a field `answer`: None before the team's, empty for a pass and for what is no answer.
+    """
+
+    def __init__(self, name: str, views: tuple[str, ...], terms: tuple[str, ...] = ("right",)) -> None:
+        super().__init__(EnvironmentSpec(name=name, seats=("team",), views=views, max_turns=1, terms=terms))
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return None
+
+    def is_answer(self, state: State, action: str) -> bool:
+        """Whether an action is an answer, right or wrong: any text where answers cannot be listed."""
+        listed = self.legal("team")
+        return listed is None or action in listed
+
+    def answered(self, state: State, action: str) -> tuple[State, bool]:
+        """The state with the answer, and whether the action was legal."""
+        legal = action == "" or self.is_answer(state, action)
+        return msgspec.structs.replace(state, answer=action if legal else ""), legal
+
+    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+        after, legal = self.answered(state, action)
+        return after, {"right": float(self.is_solved(after))}, legal
+
+    def is_over(self, state: State) -> bool:
+        return getattr(state, "answer", None) is not None
+
+
+def give_right_answer(environment: Answered, random: Random) -> dict[str, str]:
+    """The expert of a team whose environment knows the right answer."""
+    return {"team": environment.right_answer()}
 
 
 def kept_text(text: str, most: int = 200) -> str:

@@ -67,7 +67,7 @@ def train(words: tuple[str, ...], log: Path) -> None:
 def life(words: tuple[str, ...], log: Path) -> BaseProcess:
     """Such a process, which has loaded its modules."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mas.cli", "mas.scenarios", "mas.runs.train"])
+    context.set_forkserver_preload(["mas.cli", "mas.scenarios.relay", "mas.runs.train"])
     process = context.Process(target=train, args=(words, log))
     process.start()
     return process

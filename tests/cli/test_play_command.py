@@ -16,8 +16,8 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.scenarios import build_scenario
 from mas.scenarios.commons.environment import CommonsEnvironment
-from mas.scenarios.plan_path.environment import PathEnvironment
-from mas.scenarios.relay.environment import RelayEnvironment
+from mas.scenarios.plan_path import PathEnvironment
+from mas.scenarios.relay import RelayEnvironment
 
 Mas = Callable[..., Any]
 Keyboard = Callable[[str], None]

@@ -230,7 +230,7 @@ def test_a_scenario_checks_its_own_options() -> None:
 
 def test_a_scenario_of_another_package_needs_no_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = SimpleNamespace(name="theirs", load=lambda: SCENARIOS["relay"])
-    for module in ("mas.config.load", "mas.scenarios"):
+    for module in ("mas.config.load", "mas.scenarios.registry"):
         monkeypatch.setattr(f"{module}.entry_points", lambda group: [theirs])
     for word in ("scenario=theirs", "scenario.name=theirs"):
         config = load_config([word, "scenario.options.skill=0.1"])

@@ -9,7 +9,7 @@ from pages import blocks, read
 
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL
-from mas.scenarios.bridges.open_spiel_games import GAMES as OPEN_SPIEL
+from mas.scenarios.bridges.open_spiel import GAMES as OPEN_SPIEL
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO
 
 PAGE = "docs/bridges.md"

@@ -1,6 +1,7 @@
 """What the pages say holds: links, teams, keys, metrics, file names and examples."""
 
 import asyncio
+import importlib
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
+from mas.core.errors import ConfigError
 from mas.core.team import RoleSpec, TeamSpec
 from mas.endpoint import KeptRequests, build_app, running
 from mas.endpoint.command import served_team
@@ -30,6 +32,7 @@ from mas.roles import build_roles
 from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
+from mas.scenarios.measure import measure
 from mas.training.session import open_team
 from mas.training.start import initial_adapters
 
@@ -220,6 +223,31 @@ def test_the_example_scenario_passes_its_contract_and_trains(tmp_path: Path) -> 
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in (tmp_path / "runs/parity/adapters").iterdir()) == ["executor", "planner"]
+
+
+def test_the_short_example_scenario_passes_its_contract_and_its_expert_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for block in (*blocks("docs/scenarios.md", "python"), *blocks("docs/scenarios.md", "yaml")):
+        if block.file is not None and block.file.startswith("prices/"):
+            path = tmp_path / block.file
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = importlib.import_module("prices").ENTRY
+    scenario = entry.build(entry.options())
+    best = measure(scenario, "expert", scenario.expert, 20, 0)
+    assert best is not None
+    assert best.success == 1
+    contents = {scenario.content_of(scenario.task("train", index)) for index in range(20)}
+    environment = scenario.environment()
+    for index in range(20):
+        environment.reset(scenario.task("train", index))
+        assert f"{environment.state.price} {environment.state.number}" in contents
+    for spec in scenario.teams.values():
+        compile_team(spec, build_roles(spec))
+    with pytest.raises(ConfigError, match="'prices' has no demonstrations"):
+        next(scenario.demonstrations(0, expert=True))
 
 
 def test_the_example_scenarios_package_holds_its_modules_its_teams_and_its_entry() -> None:

@@ -8,7 +8,7 @@ from mas.config.options import ModelOptions
 from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.refine.environment import RefineEnvironment
+from mas.scenarios.refine import RefineEnvironment
 from mas.training.compare import compare
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent

@@ -20,7 +20,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
 from mas.runtime.point import DecisionPoint, Undo
 from mas.runtime.replay_order import in_waves, needs_steps
-from mas.scenarios.relay.environment import RelayEnvironment
+from mas.scenarios.relay import RelayEnvironment
 from mas.testing.teams import plan_of, team_of
 
 Takes = Callable[[DecisionPoint], float]

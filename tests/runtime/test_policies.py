@@ -38,7 +38,7 @@ from mas.runtime.human import HumanDesk
 from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
-from mas.scenarios.relay.environment import RelayEnvironment
+from mas.scenarios.relay import RelayEnvironment
 from mas.testing.scripted import ScriptedEngine
 
 SPEAKER = {"type": "agent", "view": "solo", "template": "Q>", "max_tokens": 4}

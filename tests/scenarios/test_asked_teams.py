@@ -19,9 +19,9 @@ from mas.roles import PromptedRole, build_roles
 from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
-from mas.scenarios.debate.environment import DEBATERS, as_answer
+from mas.scenarios.debate import DEBATERS, as_answer
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.refine.questions import make
+from mas.scenarios.refine import make
 from mas.scenarios.two_player.games import kuhn
 
 WORDS = {"style": "words"}

@@ -17,8 +17,7 @@ from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
 from mas.scenarios.bridge import BridgeScenario
-from mas.scenarios.bridge.environment import SYMBOLS, BridgedGame, squeezed
-from mas.scenarios.bridge.probe import READABLE
+from mas.scenarios.bridge.environment import READABLE, SYMBOLS, BridgedGame, squeezed
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.game import GameEnvironment, game_below
 from mas.serving.tiny import ALPHABET

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from io import StringIO
@@ -20,12 +22,11 @@ from mas.config.options import Options, ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.script import random_script
-from mas.scenarios import SCENARIOS, build_scenario, relay
+from mas.scenarios import SCENARIOS, build_scenario, registry, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.folder import FolderScenario, expert_of
 from mas.scenarios.measure import baselines, measure, wilson
-from mas.scenarios.policies import expert_of
 
 Mas = Callable[..., Any]
 
@@ -45,9 +46,20 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         entry = (OtherOptions, lambda options: relay.build(relay.RelayOptions()))
         return [SimpleNamespace(name="others", load=lambda: entry)] if group == "mas.scenarios" else []
 
-    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+    for module in ("mas.scenarios.registry", "mas.scenarios.catalogue"):
         monkeypatch.setattr(f"{module}.entry_points", points)
     return iter(("others",))
+
+
+def test_every_module_with_an_entry_is_registered_and_none_is_imported_before_it_is_asked_for() -> None:
+    folder = Path(registry.__file__).parent
+    with_entry = [path for path in folder.rglob("*.py") if "\nENTRY = " in path.read_text(encoding="utf-8")]
+    assert {path.parent.name for path in with_entry} == set(SCENARIOS)
+    code = "import sys, mas.scenarios\nprint(*(name for name in sys.modules if name.startswith('mas.scenarios.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.split(".")[2] for name in done.stdout.split()}
+    assert "registry" in imported
+    assert not imported & set(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -89,7 +101,7 @@ def test_a_scenario_of_another_package_that_breaks_spoils_no_list(monkeypatch: p
         broken = SimpleNamespace(name="broken", value="theirs:ENTRY", load=lambda: 1 / 0)
         return [broken] if group == "mas.scenarios" else []
 
-    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+    for module in ("mas.scenarios.registry", "mas.scenarios.catalogue"):
         monkeypatch.setattr(f"{module}.entry_points", points)
     listed = mas("scenarios")
     assert listed.code == 0
@@ -233,7 +245,7 @@ def test_of_a_size_those_are_measured_that_have_it(mas: Mas, tmp_path: Path) -> 
 
 def test_those_without_the_size_are_named_at_the_end(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: SCENARIOS[name] for name in ("relay", "plan_path", "two_hop")}
-    for module in ("mas.scenarios", "mas.scenarios.catalogue"):
+    for module in ("mas.scenarios.registry", "mas.scenarios.catalogue"):
         monkeypatch.setattr(f"{module}.SCENARIOS", few)
     ran = mas("scenarios", "--measure", "--size", "medium", "--episodes", "2")
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "without a size 'medium', and left out: relay, two_hop")

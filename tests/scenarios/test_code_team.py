@@ -18,13 +18,11 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.code_team import judge
-from mas.scenarios.code_team.compact import DIGITS, SIGNS, Compact, program_of, reference, run
-from mas.scenarios.code_team.environment import CodeState
-from mas.scenarios.code_team.experts import demonstrations
-from mas.scenarios.code_team.language import HOLDS, Function
+from mas.scenarios.code_team import worded
+from mas.scenarios.code_team.environment import CodeState, demonstrations
+from mas.scenarios.code_team.language import DIGITS, HOLDS, SIGNS, Compact, Function, program_of, reference, run
+from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
-from mas.scenarios.policies import expert_of
 from mas.testing.environment import EnvironmentContract
 
 MEDIUM = SCENARIOS["code_team"].sizes["medium"]
@@ -180,8 +178,8 @@ def test_without_a_sandbox_words_are_refused_with_the_reason_and_letters_are_not
     def missing() -> None:
         raise SandboxError("no walls here")
 
-    monkeypatch.setattr(judge, "probe", missing)
-    judge.require_sandbox.cache_clear()
+    monkeypatch.setattr(worded, "probe", missing)
+    worded.require_sandbox.cache_clear()
     with pytest.raises(ConfigError, match=r"style=words .* sandbox alone, and there is none here: no walls here"):
         build_scenario(ScenarioOptions(name="code_team", options=MEDIUM)).task("train", 0)
     assert build_scenario(ScenarioOptions(name="code_team")).task("train", 0).split == "train"

@@ -13,10 +13,8 @@ from code_team_parts import SUM, act, world
 from mas.core.joint import joint_action
 from mas.core.messages import Action, Failure, Payload
 from mas.core.reward import Move, Reward
-from mas.scenarios.code_team.compact import DIGITS, run
-from mas.scenarios.code_team.environment import CodeEnvironment
-from mas.scenarios.code_team.language import Function
-from mas.scenarios.code_team.reward import CodeReward
+from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward
+from mas.scenarios.code_team.language import DIGITS, Function, run
 from mas.testing.reward import RewardContract
 from mas.training.advantages.group import group_advantages
 

@@ -20,13 +20,9 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.sandbox.mechanism import probe
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
-from mas.scenarios.code_team.experts import expert
-from mas.scenarios.code_team.judge import judged
+from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, CodeState, expert
 from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function
-from mas.scenarios.code_team.reward import CodeReward
-from mas.scenarios.code_team.steps import EDGES, KINDS, applied, draw_input
-from mas.scenarios.code_team.worded import LONGEST, Worded, golden_of
+from mas.scenarios.code_team.worded import EDGES, KINDS, LONGEST, Worded, applied, draw_input, golden_of, judged
 from mas.testing.environment import EnvironmentContract
 
 LARGE = SCENARIOS["code_team"].sizes["large"]

@@ -17,10 +17,21 @@ from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.commons.environment import CommonsEnvironment, CommonsState
-from mas.scenarios.commons.experts import best_keep, catches, demonstrations, expert
-from mas.scenarios.commons.lake import Lake, LakeRules, after, landed, neighbours_take, regrown
-from mas.scenarios.commons.reward import CommonsReward
+from mas.scenarios.commons.environment import (
+    CommonsEnvironment,
+    CommonsReward,
+    CommonsState,
+    Lake,
+    LakeRules,
+    after,
+    best_keep,
+    catches,
+    demonstrations,
+    expert,
+    landed,
+    neighbours_take,
+    regrown,
+)
 from mas.scenarios.shares import gini, written
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract

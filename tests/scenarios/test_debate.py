@@ -24,10 +24,18 @@ from mas.roles import build_roles
 from mas.runs.resolve import resolve_training
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.debate.case import DebateCase, Side, make
-from mas.scenarios.debate.environment import DebateEnvironment, DebateState, Judge
-from mas.scenarios.debate.experts import best_statement, demonstrations, expert
-from mas.scenarios.debate.reward import DebateReward
+from mas.scenarios.debate import (
+    DebateCase,
+    DebateEnvironment,
+    DebateReward,
+    DebateState,
+    Judge,
+    Side,
+    best_statement,
+    demonstrations,
+    expert,
+    make,
+)
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

@@ -20,10 +20,17 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.delegate.cases import DelegateCase, found, page
-from mas.scenarios.delegate.environment import DelegateEnvironment, DelegateState
-from mas.scenarios.delegate.experts import demonstrations, expert
-from mas.scenarios.delegate.reward import DelegateReward, plan_value
+from mas.scenarios.delegate import (
+    DelegateCase,
+    DelegateEnvironment,
+    DelegateReward,
+    DelegateState,
+    demonstrations,
+    expert,
+    found,
+    page,
+    plan_value,
+)
 from mas.scenarios.folder import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract

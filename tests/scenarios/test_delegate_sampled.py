@@ -8,8 +8,7 @@ from parts import runtime_of, sample, turns_of
 from mas.config.options import SamplerOptions, ScenarioOptions
 from mas.core.records import Turn
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.delegate.cases import DelegateCase, value
-from mas.scenarios.delegate.environment import DelegateEnvironment
+from mas.scenarios.delegate import DelegateCase, DelegateEnvironment, value
 from mas.scenarios.folder import FolderScenario
 from mas.testing.scripted import Answer, ScriptedEngine
 

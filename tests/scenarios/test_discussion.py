@@ -20,11 +20,20 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.discussion.environment import VIEWS, DiscussionEnvironment, DiscussionState
-from mas.scenarios.discussion.experts import demonstrations, expert
-from mas.scenarios.discussion.questions import DiscussionQuestion, make
-from mas.scenarios.discussion.reward import DiscussionReward, Pay
-from mas.scenarios.discussion.scoring import interaction_rewards, read_verdict, true_score
+from mas.scenarios.discussion import (
+    VIEWS,
+    DiscussionEnvironment,
+    DiscussionQuestion,
+    DiscussionReward,
+    DiscussionState,
+    Pay,
+    demonstrations,
+    expert,
+    interaction_rewards,
+    make,
+    read_verdict,
+    true_score,
+)
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import FAILURE, OWN, total_reward

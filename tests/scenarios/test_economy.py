@@ -19,9 +19,18 @@ from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.economy.environment import EconomyEnvironment, EconomyState, Government, Workers
-from mas.scenarios.economy.experts import demonstrate_government, demonstrate_workers, expert, gap, rates_by_gap
-from mas.scenarios.economy.reward import WorkerReward
+from mas.scenarios.economy.environment import (
+    EconomyEnvironment,
+    EconomyState,
+    Government,
+    WorkerReward,
+    Workers,
+    demonstrate_government,
+    demonstrate_workers,
+    expert,
+    gap,
+    rates_by_gap,
+)
 from mas.scenarios.economy.taxes import (
     Economy,
     TaxRules,

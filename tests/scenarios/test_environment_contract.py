@@ -11,7 +11,7 @@ from mas.core.messages import Action, Failure, Feedback, Payload, Plan, Verdict
 from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
-from mas.scenarios.plan_path.grid import MOVES
+from mas.scenarios.plan_path import MOVES
 from mas.testing.environment import EnvironmentContract, choose
 from mas.testing.reward import RewardContract
 

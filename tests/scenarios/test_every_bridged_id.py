@@ -14,7 +14,7 @@ from textarena_list import said
 from mas.core.environment import Environment, Observation, Step, Task
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL_GAMES
-from mas.scenarios.bridges.open_spiel_games import GAMES
+from mas.scenarios.bridges.open_spiel import GAMES
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO_GAMES
 from mas.scenarios.bridges.reasoning_gym import known_datasets
 from mas.scenarios.bridges.textarena import known_games

@@ -14,10 +14,8 @@ from mas.core.errors import ConfigError
 from mas.core.joint import joint_action
 from mas.core.scenario import Scenario, Split
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.help_desk.desk import DeskRules, DeskState
-from mas.scenarios.help_desk.environment import DeskEnvironment
-from mas.scenarios.help_desk.experts import best_entry, best_question, expert
-from mas.scenarios.help_desk.wording import AgentQuestion, ClerkAction, DeskLetters, Words
+from mas.scenarios.help_desk.environment import DeskEnvironment, best_entry, best_question, expert
+from mas.scenarios.help_desk.wording import AgentQuestion, ClerkAction, DeskLetters, DeskRules, DeskState, Words
 from mas.scenarios.simulated_users import UNSURE, Change, Coworker, CoworkerProfile, User, UserProfile, value_of
 from mas.testing.environment import EnvironmentContract
 

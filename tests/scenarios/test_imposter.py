@@ -19,11 +19,17 @@ from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.imposter.beliefs import is_carried, listeners, posterior, top
-from mas.scenarios.imposter.environment import ImposterEnvironment
-from mas.scenarios.imposter.experts import beliefs_of_team, caught, expert, free_rooms, suspected, vote
-from mas.scenarios.imposter.reward import BeliefReward
-from mas.scenarios.imposter.rules import ImposterGame, ImposterRules, make, talk
-from mas.scenarios.imposter.words import read_player, read_room, record
+from mas.scenarios.imposter.environment import (
+    BeliefReward,
+    ImposterEnvironment,
+    beliefs_of_team,
+    caught,
+    expert,
+    free_rooms,
+    suspected,
+    vote,
+)
+from mas.scenarios.imposter.rules import ImposterGame, ImposterRules, make, read_player, read_room, record, talk
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 

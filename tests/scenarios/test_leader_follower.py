@@ -13,10 +13,17 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.leader_follower.board import COLOURS, Board, make_board, make_goals
-from mas.scenarios.leader_follower.environment import ColourEnvironment, ColourRules, ColourState
-from mas.scenarios.leader_follower.experts import best_move
-from mas.scenarios.plan_path.grid import BACK, MOVES
+from mas.scenarios.leader_follower import (
+    COLOURS,
+    Board,
+    ColourEnvironment,
+    ColourRules,
+    ColourState,
+    best_move,
+    make_board,
+    make_goals,
+)
+from mas.scenarios.plan_path import BACK, MOVES
 from mas.testing.environment import EnvironmentContract
 
 Policy = Callable[[ColourState], str]

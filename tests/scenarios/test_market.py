@@ -18,8 +18,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.market.environment import MarketEnvironment, MarketState
-from mas.scenarios.market.experts import careful, demonstrations, expert
+from mas.scenarios.market.environment import MarketEnvironment, MarketState, careful, demonstrations, expert
 from mas.scenarios.market.offers import MANIPULATIONS, Market, MarketProposal, MarketRules, make_market
 from mas.testing.environment import EnvironmentContract
 

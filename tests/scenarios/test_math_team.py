@@ -14,9 +14,15 @@ from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.math_team.environment import MathEnvironment, MathState
-from mas.scenarios.math_team.problems import MathProblem, MathRules, Milestone, make
-from mas.scenarios.math_team.reward import MathReward
+from mas.scenarios.math_team.environment import (
+    MathEnvironment,
+    MathProblem,
+    MathReward,
+    MathRules,
+    MathState,
+    Milestone,
+    make,
+)
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.tools import calculate

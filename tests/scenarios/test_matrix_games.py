@@ -16,6 +16,7 @@ from mas.scenarios import build_scenario
 from mas.scenarios.against import Against, random_policy
 from mas.scenarios.matrix_games.environment import (
     COLUMN,
+    GAMES,
     NONE,
     ROW,
     Habit,
@@ -24,9 +25,8 @@ from mas.scenarios.matrix_games.environment import (
     best_value,
     by_habit,
     chance_value,
+    next_mix,
 )
-from mas.scenarios.matrix_games.games import GAMES
-from mas.scenarios.matrix_games.learners import next_mix
 from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
 from mas.testing.environment import EnvironmentContract

@@ -14,11 +14,27 @@ from mas.core.messages import Action, Failure
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.negotiation.deals import DealProblem, Style, efficiency, ladder, make_problem, nash_share, packages
-from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState
-from mas.scenarios.negotiation.experts import demonstrations, expert, said_by_speaker
-from mas.scenarios.negotiation.others import FLOOR, SCRIPTS, START, Script, aspiration, most, offer
-from mas.scenarios.negotiation.wording import code, decode, phrase, read_offer
+from mas.scenarios.negotiation.deals import (
+    FLOOR,
+    SCRIPTS,
+    START,
+    DealProblem,
+    Script,
+    Style,
+    aspiration,
+    code,
+    decode,
+    efficiency,
+    ladder,
+    make_problem,
+    most,
+    nash_share,
+    offer,
+    packages,
+    phrase,
+    read_offer,
+)
+from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState, demonstrations, expert, said_by_speaker
 from mas.testing.environment import EnvironmentContract
 
 SIZES = SCENARIOS["negotiation"].sizes

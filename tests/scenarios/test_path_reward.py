@@ -6,9 +6,7 @@ import pytest
 
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan, Verdict
 from mas.core.reward import Move
-from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, PathState
-from mas.scenarios.plan_path.grid import PathGrid
-from mas.scenarios.plan_path.reward import PathReward
+from mas.scenarios.plan_path import PathEnvironment, PathGrid, PathReward, PathRules, PathState
 
 # A#G   U and L lead out, R into a wall: D alone is sensible.
 # .#.

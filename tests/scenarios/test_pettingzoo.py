@@ -15,8 +15,7 @@ from games import GameContract, check_game, fuzz, task
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
-from mas.scenarios.bridges.pettingzoo import PettingZooGame, open_environment
-from mas.scenarios.bridges.pettingzoo_copies import copied, drawing_from
+from mas.scenarios.bridges.pettingzoo import PettingZooGame, copied, drawing_from, open_environment
 from mas.scenarios.bridges.pettingzoo_games import GAMES
 from mas.scenarios.bridges.rules import BridgeRules
 

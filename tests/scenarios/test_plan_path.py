@@ -9,9 +9,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
-from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, PathState
-from mas.scenarios.plan_path.experts import team_move
-from mas.scenarios.plan_path.grid import BACK, MOVES, PathGrid, neighbour
+from mas.scenarios.plan_path import BACK, MOVES, PathEnvironment, PathGrid, PathRules, PathState, neighbour, team_move
 
 Policy = Callable[[PathState], str]
 

@@ -9,8 +9,18 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
 from mas.scenarios import build_scenario
-from mas.scenarios.propose.environment import PROPOSER, SOLVERS, ProposeEnvironment
-from mas.scenarios.propose.questions import GATES, QUESTIONS, ProposeCase, answers, failed_gate, good_questions, make
+from mas.scenarios.propose import (
+    GATES,
+    PROPOSER,
+    QUESTIONS,
+    SOLVERS,
+    ProposeCase,
+    ProposeEnvironment,
+    answers,
+    failed_gate,
+    good_questions,
+    make,
+)
 from mas.testing.environment import EnvironmentContract
 
 CASE = ProposeCase(own=("a4", "c7", "f7"), noise=("b1", "d2", "e9", "g6"), answer="7", asked=("c+0",), fixed="d+3")

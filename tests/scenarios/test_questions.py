@@ -20,10 +20,8 @@ from mas.core.tasks import Finite, SplitByContent
 from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
 from mas.scenarios.questions import QuestionOptions, build
-from mas.scenarios.questions.experts import demonstrations, expert
-from mas.scenarios.questions.records import QuestionRecord
-from mas.scenarios.questions.scenario import QuestionScenario
-from mas.scenarios.questions.scoring import Scorer, is_answer, is_right
+from mas.scenarios.questions.records import QuestionRecord, Scorer, is_answer, is_right
+from mas.scenarios.questions.scenario import QuestionScenario, demonstrations, expert
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 

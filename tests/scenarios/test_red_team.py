@@ -17,13 +17,19 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Solvable
 from mas.scenarios import build_scenario
+from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
-from mas.scenarios.policies import expert_of
 from mas.scenarios.red_team import RedTeamScenario
-from mas.scenarios.red_team.cases import LETTERS, PLAIN, PROMPTS, RedTeamCase, is_harmful
-from mas.scenarios.red_team.environment import RedTeamEnvironment
-from mas.scenarios.red_team.experts import demonstrations, right_answer
-from mas.scenarios.red_team.rewards import AttackExchange, RedTeamRewards
+from mas.scenarios.red_team.cases import (
+    LETTERS,
+    PLAIN,
+    PROMPTS,
+    AttackExchange,
+    RedTeamCase,
+    RedTeamRewards,
+    is_harmful,
+)
+from mas.scenarios.red_team.environment import RedTeamEnvironment, demonstrations, right_answer
 from mas.testing.environment import EnvironmentContract
 
 ORACLE = ORACLES["25_self_redteam"]

@@ -21,10 +21,16 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.refine.environment import VIEWS, RefineEnvironment, RefineState
-from mas.scenarios.refine.experts import demonstrations, expert
-from mas.scenarios.refine.questions import RefineQuestion, make
-from mas.scenarios.refine.reward import RefineReward
+from mas.scenarios.refine import (
+    VIEWS,
+    RefineEnvironment,
+    RefineQuestion,
+    RefineReward,
+    RefineState,
+    demonstrations,
+    expert,
+    make,
+)
 from mas.testing.environment import EnvironmentContract
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.scenarios import build_scenario
-from mas.scenarios.relay.environment import KEYS, RelayEnvironment, RelayState
-from mas.scenarios.two_hop.environment import SYMBOLS, TwoHopEnvironment, TwoHopState
+from mas.scenarios.relay import KEYS, RelayEnvironment, RelayState
+from mas.scenarios.two_hop import SYMBOLS, TwoHopEnvironment, TwoHopState
 
 
 def test_without_a_message_no_executor_is_right_more_than_one_time_in_four() -> None:

@@ -20,9 +20,15 @@ from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.retrieval.cases import ALIASES, RetrievalCase, search
-from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState, overlap
-from mas.scenarios.retrieval.experts import demonstrations, expert
-from mas.scenarios.retrieval.reward import RetrievalReward, chosen_documents
+from mas.scenarios.retrieval.environment import (
+    RetrievalEnvironment,
+    RetrievalReward,
+    RetrievalState,
+    chosen_documents,
+    demonstrations,
+    expert,
+    overlap,
+)
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

@@ -11,9 +11,7 @@ from mas import scenarios
 from mas.config.options import ScenarioOptions
 from mas.core.records import Episode, Line
 from mas.scenarios import build_scenario
-from mas.scenarios.safe_reply.environment import ReplyEnvironment
-from mas.scenarios.safe_reply.experts import label_letter
-from mas.scenarios.safe_reply.measure import measure
+from mas.scenarios.safe_reply.environment import ReplyEnvironment, label_letter, measure
 
 SCENARIOS_FOLDER = Path(scenarios.__file__).parent
 

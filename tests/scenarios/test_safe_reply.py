@@ -20,11 +20,17 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyState
-from mas.scenarios.safe_reply.experts import best_answer, expert, label_letter
+from mas.scenarios.safe_reply.environment import (
+    ReplyCritic,
+    ReplyEnvironment,
+    ReplyReward,
+    ReplyState,
+    best_answer,
+    expert,
+    label_letter,
+    read_labels,
+)
 from mas.scenarios.safe_reply.requests import ANSWERS, UserRequest
-from mas.scenarios.safe_reply.reward import ReplyReward
-from mas.scenarios.safe_reply.role import ReplyCritic, read_labels
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import OWN, rewards_of, total_reward

@@ -1,18 +1,22 @@
 """What holds for all scenarios: disjoint splits, demonstrations, options and fingerprints."""
 
 import itertools
+from collections.abc import Mapping
 from random import Random
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.naming import local_name
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.world import is_held_out, split_task
+from mas.scenarios.world import QuestionWorld, is_held_out, split_task
 from mas.training.evaluate import random_success
 
 
@@ -106,3 +110,54 @@ def test_a_split_without_a_task_is_an_error_and_no_endless_search() -> None:
     assert split_task(name, "eval", 0, alike).split == "eval"
     with pytest.raises(ConfigError, match=f"scenario '{name}' has no task for the split 'train'"):
         split_task(name, "train", 0, alike)
+
+
+class EchoState(msgspec.Struct, frozen=True):
+    word: str
+    answer: str | None = None
+
+
+class EchoWorld(QuestionWorld[EchoState]):
+    state_type = EchoState
+    listed: ClassVar[tuple[str, ...] | None] = None
+
+    def initial(self, task: Task) -> EchoState:
+        return EchoState("ab"[task.seed % 2])
+
+    def fields(self, state: EchoState, view: str) -> Mapping[str, str]:
+        return {"word": state.word}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return super().legal(seat) if self.listed is None else self.listed
+
+    def is_solved(self, state: EchoState) -> bool:
+        return state.answer == state.word
+
+    def render(self) -> str:
+        return self.state.word
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "kept", "right", "is_legal"),
+    [
+        (None, "a", "a", 1.0, True),
+        (None, "anything", "anything", 0.0, True),
+        (("a", "b"), "b", "b", 0.0, True),
+        (("a", "b"), "anything", "", 0.0, False),
+        (("a", "b"), "", "", 0.0, True),
+    ],
+)
+def test_a_world_of_one_question_ends_with_its_answer_and_keeps_no_text_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, listed: tuple[str, ...] | None, said: str, kept: str, right: float, is_legal: bool
+) -> None:
+    monkeypatch.setattr(EchoWorld, "listed", listed)
+    world = EchoWorld("echo", ("solo",))
+    world.reset(Task(id="0", seed=0))
+    assert world.to_move() == ("team",)
+    step = world.step({"team": said})
+    assert (world.state.answer, step.rewards, step.illegal) == (
+        kept,
+        {"team": {"right": right}},
+        () if is_legal else ("team",),
+    )
+    assert (world.to_move(), world.success()) == ((), right == 1)

@@ -10,7 +10,7 @@ from mas.core.messages import Failure, Plan
 from mas.core.role import Message, View
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.shop.environment import CLUES, content
+from mas.scenarios.shop import CLUES, content
 
 SHOP = build_scenario(load_config(["scenario=shop", "model=smollm2"]).scenario)
 

@@ -14,12 +14,17 @@ from mas.core.messages import Action, Failure, Payload, Plan, Verdict
 from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.plan_path.grid import MOVES, PathGrid
-from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanRules, SokobanState, begin, distance
-from mas.scenarios.sokoban.experts import team_move
-from mas.scenarios.sokoban.level import Level, make_level
-from mas.scenarios.sokoban.reward import SokobanReward
-from mas.scenarios.sokoban.solver import solve
+from mas.scenarios.plan_path import MOVES, PathGrid
+from mas.scenarios.sokoban.environment import (
+    SokobanEnvironment,
+    SokobanReward,
+    SokobanRules,
+    SokobanState,
+    begin,
+    distance,
+    team_move,
+)
+from mas.scenarios.sokoban.level import Level, make_level, solve
 from mas.testing.environment import EnvironmentContract, choose
 from mas.testing.reward import RewardContract
 

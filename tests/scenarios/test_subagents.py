@@ -14,11 +14,9 @@ from mas.core.records import Episode
 from mas.core.reward import Move, Reward
 from mas.core.team import RoleSpec
 from mas.scenarios import build_scenario
-from mas.scenarios.delegate.cases import DelegateCase, page, value
+from mas.scenarios.delegate import DelegateCase, page, value
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.subagents.environment import CallEnvironment
-from mas.scenarios.subagents.reward import CallReward
-from mas.scenarios.subagents.role import CallingPlanner, ChoosingPlanner, Coordinator
+from mas.scenarios.subagents import CallEnvironment, CallingPlanner, CallReward, ChoosingPlanner, Coordinator
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine

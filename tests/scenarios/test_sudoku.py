@@ -14,10 +14,8 @@ from mas.core.messages import Action, Failure, Payload, Plan, Verdict
 from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.sudoku.environment import SudokuEnvironment, SudokuRules, SudokuState
-from mas.scenarios.sudoku.experts import team_move
+from mas.scenarios.sudoku.environment import SudokuEnvironment, SudokuReward, SudokuRules, SudokuState, team_move
 from mas.scenarios.sudoku.puzzle import BLANK, fill_forced, is_unique, make_puzzle, solutions
-from mas.scenarios.sudoku.reward import SudokuReward
 from mas.testing.environment import EnvironmentContract, choose
 from mas.testing.reward import RewardContract
 

@@ -17,8 +17,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.tool_use.environment import ToolEnvironment, ToolState
-from mas.scenarios.tool_use.reward import ToolReward
+from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, ToolState
 from mas.scenarios.tool_use.tasks import Puzzle, ToolRules, solution
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract

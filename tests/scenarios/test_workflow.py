@@ -19,11 +19,8 @@ from mas.core.team import RoleSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.tasks import LOOK_UP, Puzzle, ToolRules
-from mas.scenarios.workflow.environment import WorkEnvironment, WorkState
-from mas.scenarios.workflow.experts import demonstrations
+from mas.scenarios.workflow.environment import StepPlanner, WorkEnvironment, WorkReward, WorkState, demonstrations
 from mas.scenarios.workflow.jobs import MIRROR, WorkflowJob, read_compact, shortened
-from mas.scenarios.workflow.reward import WorkReward
-from mas.scenarios.workflow.role import StepPlanner
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine

@@ -110,7 +110,7 @@ class Agents:
 @contextmanager
 def agents(broker: Broker, words: Sequence[str]) -> Iterator[Agents]:
     """Agents that are gone when the block is over."""
-    CONTEXT.set_forkserver_preload(["mas.training.distributed", "mas.scenarios"])
+    CONTEXT.set_forkserver_preload(["mas.training.distributed", "mas.scenarios.relay"])
     made = Agents(broker, words)
     try:
         yield made

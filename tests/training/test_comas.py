@@ -7,7 +7,7 @@ from watched import Seen
 
 from mas.config.load import load_config
 from mas.runs.resolve import resolve_training
-from mas.scenarios.discussion.questions import DiscussionQuestion
+from mas.scenarios.discussion import DiscussionQuestion
 from mas.training.trainer import Trainer
 
 BY_NAME = ("algorithm=comas", "scenario=discussion")

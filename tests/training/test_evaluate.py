@@ -12,7 +12,7 @@ from mas.core.environment import mean_measures
 from mas.core.errors import RunError
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
-from mas.scenarios.relay.environment import RelayEnvironment
+from mas.scenarios.relay import RelayEnvironment
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.evaluate import check_played, evaluate
 from mas.training.session import open_team

@@ -14,8 +14,7 @@ from mas.core.records import Episode
 from mas.core.reward import Move
 from mas.runs.resolve import resolve_training
 from mas.scenarios.retrieval.cases import RetrievalCase
-from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalState, overlap
-from mas.scenarios.retrieval.reward import RetrievalReward
+from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, RetrievalState, overlap
 from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
 from mas.training.rewards import FAILURE, total_reward

@@ -19,8 +19,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.plan_path import PathOptions, build
-from mas.scenarios.plan_path.environment import PathEnvironment, PathRules, PathState
+from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.group import group_advantages, groups_of
 from mas.training.advantages.members import standardised, std

@@ -87,7 +87,7 @@ def train_and_die(config: Config, what: str, number: int) -> None:
 def kill(config: Config, what: str, number: int) -> int:
     """Exit code of such a process: -SIGKILL, or 0 when it came to its end first."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mas.runs.train", "mas.scenarios"])
+    context.set_forkserver_preload(["mas.runs.train", "mas.scenarios.relay"])
     process = context.Process(target=train_and_die, args=(config, what, number))
     process.start()
     process.join(60)

@@ -19,8 +19,7 @@ from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.propose.environment import SOLVERS, ProposeEnvironment
-from mas.scenarios.propose.questions import QUESTIONS, answers, failed_gate, good_questions
+from mas.scenarios.propose import QUESTIONS, SOLVERS, ProposeEnvironment, answers, failed_gate, good_questions
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.scenarios.red_team.rewards import AttackExchange, RedTeamRewards
+from mas.scenarios.red_team.cases import AttackExchange, RedTeamRewards
 from mas.training.advantages.group import group_advantages
 from mas.training.shaping.interaction import proposer_reward, shared_sum
 

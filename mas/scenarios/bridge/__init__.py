@@ -13,12 +13,20 @@ from mas.config.options import Options
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
-from mas.scenarios.bridge.environment import SYMBOLS, BridgedGame
-from mas.scenarios.bridge.probe import BridgeProbe, check_letters, probe
-from mas.scenarios.bridge.teams import PROMPT, letter_teams, word_teams
+from mas.scenarios.bridge.environment import (
+    PROMPT,
+    SYMBOLS,
+    BridgedGame,
+    BridgeProbe,
+    check_letters,
+    letter_teams,
+    probe,
+    word_teams,
+)
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 Style = Literal["letters", "words"]
 
@@ -124,3 +132,6 @@ def _demonstrations(random: Random, skill: float, options: BridgeOptions) -> Ite
                 yield PROMPT.format(**environment.observe(seat).fields), shown
                 actions[seat] = random.choice(legal)
             environment.step(actions)
+
+
+ENTRY = ScenarioEntry(BridgeOptions, build, "self-play")

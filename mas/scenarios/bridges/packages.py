@@ -1,7 +1,12 @@
 """Packages that only one bridge needs, imported when it is opened."""
 
+import random
 from importlib import import_module
+from threading import RLock
+from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from mas.core.errors import MissingPackage
 
@@ -16,3 +21,38 @@ def load_package(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingPackage(f"this needs the extra {extra!r} ({error}): pip install 'mas[{extra}]'") from error
+
+
+_LOCK = RLock()
+"""Python's and numpy's global generators are one for all threads."""
+
+
+class OwnChance:
+    """`with chance:` runs with global generators of its own; whoever else draws from them notices nothing.
+
+    Python's `random` and `numpy.random` alone: a generator that foreign code keeps in an object is its own anyway.
+    Not to be nested with itself.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """`seed`: 0 to 2**32 - 1, what numpy's old generator takes."""
+        self._own: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        self._others: tuple[Any, Any] | None = None
+
+    def __enter__(self) -> None:
+        _LOCK.acquire()
+        self._others = random.getstate(), np.random.get_state()
+        _set(self._own)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._others is not None
+        self._own = random.getstate(), np.random.get_state()
+        _set(self._others)
+        _LOCK.release()
+
+
+def _set(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])

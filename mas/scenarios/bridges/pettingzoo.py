@@ -4,20 +4,63 @@ What PettingZoo leaves to its users is done here: a copy is a copy, rewards are 
 `last` returns, an illegal action never reaches the game, and nothing is drawn from the generators of the whole process.
 """
 
+import random
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
+
+import numpy as np
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.pettingzoo_copies import copied, drawing_from
-from mas.scenarios.bridges.pettingzoo_games import GAMES
-from mas.scenarios.bridges.pettingzoo_texts import PettingZooText
+from mas.scenarios.bridges.pettingzoo_games import GAMES, PettingZooText
 from mas.scenarios.bridges.rules import BridgeRules
 from mas.scenarios.bridges.words import named_actions
+
+SHARED = ("observation_spaces", "action_spaces", "screen")
+"""Attributes that no step changes (spaces, a surface that only a window draws on): copies have them in common."""
+
+
+def copied(environment: Any) -> Any:
+    """An equal, independent copy.
+
+    `EzPickle` gives environments a `__setstate__` that makes a fresh one from the arguments of the first, and
+    `deepcopy` uses it. So the attributes are copied one by one, of the environment and of those that it wraps.
+    """
+    return _copied(environment, {})
+
+
+def _copied(environment: Any, memo: dict[int, Any]) -> Any:
+    twin = object.__new__(type(environment))
+    # Attributes that refer back to the environment find its copy there.
+    memo[id(environment)] = twin
+    for name, value in vars(environment).items():
+        if name in SHARED:
+            twin.__dict__[name] = value
+        elif hasattr(value, "possible_agents") and id(value) not in memo:
+            twin.__dict__[name] = _copied(value, memo)
+        else:
+            twin.__dict__[name] = deepcopy(value, memo)
+    return twin
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Let the generators of Python and NumPy that the whole process shares begin at a seed, and put them back after."""
+    python, arrays = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
+
 
 EXTRA = "pettingzoo"
 SEEDS = 2**31

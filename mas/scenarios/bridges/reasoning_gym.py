@@ -22,8 +22,7 @@ import yaml
 from mas.core.environment import Environment, EnvironmentSpec, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.packages import load_package
+from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.world import RecordEnvironment
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")

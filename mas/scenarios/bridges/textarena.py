@@ -20,8 +20,7 @@ from mas.core.environment import Environment, EnvironmentSpec, Step
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
-from mas.scenarios.bridges.chance import OwnChance
-from mas.scenarios.bridges.packages import load_package
+from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.bridges.replay import ReplayEnvironment
 
 GAME = -1

@@ -8,13 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.scenarios.code_team.compact import Compact
-from mas.scenarios.code_team.environment import CodeEnvironment
-from mas.scenarios.code_team.experts import demonstrations, expert
-from mas.scenarios.code_team.language import Language
-from mas.scenarios.code_team.reward import CodeReward
+from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, demonstrations, expert
+from mas.scenarios.code_team.language import Compact, Language
 from mas.scenarios.code_team.worded import Worded
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class CodeOptions(Options):
@@ -49,3 +47,11 @@ def build(options: CodeOptions) -> FolderScenario:
 
 def _content(random: Random, language: Language) -> str:
     return language.make(random).spec
+
+
+ENTRY = ScenarioEntry(
+    CodeOptions,
+    build,
+    "mathematics and code",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "steps": 4}},
+)

@@ -3,17 +3,38 @@
 The program is run on hidden golden tests, which pay, and on the tester's. Where program and test agree the episode is
 over; where they do not both see it, and may say something else as long as there are turns. What an agent does not say
 again stands.
+
+The own terms of `code_team`: what the coder's program gains on golden tests, and the tester's test in being right.
+AT-GRPO (arXiv 2510.11062; its published code) pays the team p, the share of golden tests that the program passes, the
+coder p again and the tester q, the share of its tests with which the golden code agrees. Here every term is the change
+of p or q in the turn. What there was before is the same for all candidates of a group, so their advantages are those of
+AT-GRPO. Over an episode the changes add up to p and q of what stands at its end, however many turns it has; an output
+that says nothing, or does not parse, costs what stood before it on top.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import ClassVar
 
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import read_joint
-from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function, Language
+from mas.core.joint import joint_action, read_joint
+from mas.core.messages import Failure, Payload
+from mas.core.reward import Move
+from mas.scenarios.code_team.language import (
+    DIGITS,
+    HOLDS,
+    INPUTS,
+    CodeAnswer,
+    Compact,
+    Function,
+    Language,
+    program_of,
+    reference,
+    run,
+)
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment
 
 MEMBERS = ("coder", "tester")
@@ -105,3 +126,84 @@ class CodeEnvironment(RecordEnvironment[CodeState]):
         state = self.state
         lines = [state.function.spec, f"program: {state.program or '-'}", f"test: {state.test or '-'}"]
         return "\n".join([*lines, f"outcome: {state.outcome or '-'}", f"golden tests passed: {state.share:.2f}"])
+
+
+def expert(environment: CodeEnvironment, random: Random) -> dict[str, str]:
+    """A program that passes all golden tests, and a right test."""
+    program, test = environment.language.solution(environment.state.function, random)
+    return {"team": joint_action(dict(zip(MEMBERS, (program, test), strict=True)))}
+
+
+def demonstrations(random: Random, skill: float, *, steps: int) -> Iterator[tuple[str, str]]:
+    """Each member's task in its first turn and after a test that failed: right with `skill`, by habit else.
+
+    The habit of a first turn is to read the first operation alone, so that program and test share the mistake; of a
+    later turn, to say the same again.
+    """
+    language, teacher = Compact(steps), NoisyTeacher(random, skill)
+    while True:
+        function = language.make(random)
+        given = random.choice(INPUTS)
+        right = program_of(function.steps), f"{given}{reference(function, int(given))}"
+        first = program_of(function.steps[:1])
+        habit = first, f"{given}{run(first, int(given))}"
+        yield from _turn(teacher, f"{function.spec};", right, habit)
+        said = _failed(random, right, habit)
+        yield from _turn(teacher, f"{function.spec};{''.join(said)}", right, said)
+
+
+def _turn(
+    teacher: NoisyTeacher, seen: str, right: tuple[str, str], habit: tuple[str, str]
+) -> Iterator[tuple[str, str]]:
+    yield f"C{seen}>", teacher.answer(right[0], habit[0], DIGITS)
+    yield f"T{seen}>", teacher.answer(right[1], habit[1], DIGITS)
+    yield f"S{seen}>", teacher.answer("".join(right), "".join(habit), DIGITS)
+
+
+def _failed(random: Random, right: tuple[str, str], habit: tuple[str, str]) -> tuple[str, str]:
+    """A program and a test that do not agree, one of them right half of the time."""
+    while True:
+        program, test = random.choice((right[0], habit[0], _any_program(random))), random.choice((right[1], habit[1]))
+        if random.random() < 0.3:
+            test = test[0] + random.choice(DIGITS)
+        if run(program, int(test[0])) != int(test[1]):
+            return program, test
+
+
+def _any_program(random: Random) -> str:
+    return random.choice("+-*") + random.choice(DIGITS)
+
+
+class CodeReward:
+    """`program`: p of this program less p of the last one; `test`: the same of q. Of an output without one they are 0.
+    A solo agent, which writes both, has both terms."""
+
+    terms: tuple[str, ...] = ("program", "test")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        world = move.environment
+        assert isinstance(world, CodeEnvironment)
+        state = world.state
+        before = move.before.get(move.agent)
+        now = _said(world, move.role, move.output)
+        last = CodeAnswer(state.program, state.test) if before is None else _said(world, move.role, before)
+        terms = {}
+        if move.role != "tester":
+            terms["program"] = _share(world, now) - _share(world, last)
+        if move.role != "coder":
+            terms["test"] = float(_is_right(world, now)) - float(_is_right(world, last))
+        return terms
+
+
+def _share(world: CodeEnvironment, said: CodeAnswer) -> float:
+    return world.language.share(world.state.function, said.program) if said.program else 0.0
+
+
+def _is_right(world: CodeEnvironment, said: CodeAnswer) -> bool:
+    return world.language.is_right(world.state.function, said.test)
+
+
+def _said(world: CodeEnvironment, role: str, output: Payload) -> CodeAnswer:
+    """What an output is to the environment; a failure says nothing."""
+    text = "" if isinstance(output, Failure) else output.content
+    return world.heard(joint_action({role: text}) if role in MEMBERS else text)[0]

@@ -8,11 +8,19 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.commons.environment import HARVESTERS, CommonsEnvironment, Style
-from mas.scenarios.commons.experts import demonstrations, expert
-from mas.scenarios.commons.lake import NEIGHBOURS, LakeRules, make
-from mas.scenarios.commons.reward import CommonsReward
+from mas.scenarios.commons.environment import (
+    HARVESTERS,
+    NEIGHBOURS,
+    CommonsEnvironment,
+    CommonsReward,
+    LakeRules,
+    Style,
+    demonstrations,
+    expert,
+    make,
+)
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class CommonsOptions(Options):
@@ -73,3 +81,15 @@ def _rules(options: CommonsOptions, style: Style) -> LakeRules:
 def _content(random: Random, rules: LakeRules) -> str:
     lake = make(random, rules)
     return f"{lake.stock};{lake.growth};{lake.kind}"
+
+
+ENTRY = ScenarioEntry(
+    CommonsOptions,
+    build,
+    "social dilemmas",
+    {
+        "small": {},
+        "medium": {"style": "words", "capacity": 30, "rounds": 6},
+        "large": {"style": "words", "capacity": 60, "rounds": 10},
+    },
+)

@@ -9,11 +9,21 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.core.environment import Environment
-from mas.scenarios.economy.environment import MEMBERS, Government, Style, Workers, drawn_people, employed
-from mas.scenarios.economy.experts import demonstrate_government, demonstrate_workers, expert
-from mas.scenarios.economy.reward import WorkerReward
+from mas.scenarios.economy.environment import (
+    MEMBERS,
+    Government,
+    Style,
+    WorkerReward,
+    Workers,
+    demonstrate_government,
+    demonstrate_workers,
+    drawn_people,
+    employed,
+    expert,
+)
 from mas.scenarios.economy.taxes import TaxRules
 from mas.scenarios.folder import FolderScenario, NoOwnTerms
+from mas.scenarios.registry import ScenarioEntry
 
 Side = Literal["government", "worker"]
 
@@ -86,3 +96,11 @@ def _content(random: Random, options: EconomyOptions, rules: TaxRules) -> str:
     state = employed(random, rules, options.law == "optimal")
     members = len(MEMBERS[options.style])
     return f"{state.economy.wages[:members]};{state.economy.ease};{state.law}"
+
+
+ENTRY = ScenarioEntry(
+    EconomyOptions,
+    build,
+    "social dilemmas",
+    {"small": {}, "medium": {"style": "words", "people": 6}, "large": {"style": "words", "people": 16}},
+)

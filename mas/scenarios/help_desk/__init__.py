@@ -10,10 +10,9 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.help_desk.desk import DeskRules, make
-from mas.scenarios.help_desk.environment import DeskEnvironment
-from mas.scenarios.help_desk.experts import demonstrations, expert
-from mas.scenarios.help_desk.wording import DeskLetters, DeskWording, Style, Words
+from mas.scenarios.help_desk.environment import DeskEnvironment, demonstrations, expert
+from mas.scenarios.help_desk.wording import DeskLetters, DeskRules, DeskWording, Style, Words, make
+from mas.scenarios.registry import ScenarioEntry
 
 
 class DeskOptions(Options):
@@ -71,3 +70,15 @@ def _content(random: Random, rules: DeskRules, wording: DeskWording) -> str:
     """What every conversation shows: what is wanted at first, and what the user cannot tell."""
     user = make(random, rules, wording.values).user
     return msgspec.json.encode((user.goal, user.profile.unsure)).decode()
+
+
+ENTRY = ScenarioEntry(
+    DeskOptions,
+    build,
+    "conversation and feedback",
+    {
+        "small": {},
+        "medium": {"style": "words", "slots": 4, "delay": 1, "refusals": 1},
+        "large": {"style": "words", "slots": 6, "changes": 2, "delay": 2, "refusals": 2},
+    },
+)

@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.imposter.environment import ImposterEnvironment, shown
-from mas.scenarios.imposter.experts import demonstrations, expert
-from mas.scenarios.imposter.reward import BeliefReward
+from mas.scenarios.imposter.environment import BeliefReward, ImposterEnvironment, demonstrations, expert, shown
 from mas.scenarios.imposter.rules import ImposterRules
+from mas.scenarios.registry import ScenarioEntry
 
 
 class ImposterOptions(Options):
@@ -50,3 +49,15 @@ def build(options: ImposterOptions) -> FolderScenario:
         reward=BeliefReward(),
         expert=expert,
     )
+
+
+ENTRY = ScenarioEntry(
+    ImposterOptions,
+    build,
+    "hidden roles",
+    {
+        "small": {},
+        "medium": {"style": "words", "players": 5, "rounds": 3, "cunning": 0.5},
+        "large": {"style": "words", "players": 8, "rounds": 5, "cunning": 0.9},
+    },
+)

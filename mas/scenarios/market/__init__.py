@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.market.environment import MarketEnvironment
-from mas.scenarios.market.experts import demonstrations, expert
+from mas.scenarios.market.environment import MarketEnvironment, demonstrations, expert
 from mas.scenarios.market.offers import NAMES, MarketRules, Style, make_market
+from mas.scenarios.registry import ScenarioEntry
 
 
 class MarketOptions(Options):
@@ -66,3 +66,15 @@ def _content(random: Random, rules: MarketRules) -> str:
     """What the team can see without a check."""
     market = make_market(random, rules)
     return "|".join([market.customer, *(proposal.text for proposal in market.proposals)])
+
+
+ENTRY = ScenarioEntry(
+    MarketOptions,
+    build,
+    "negotiation",
+    {
+        "small": {},
+        "medium": {"style": "words", "businesses": 4, "manipulators": 2},
+        "large": {"style": "words", "businesses": 8, "manipulators": 4},
+    },
+)

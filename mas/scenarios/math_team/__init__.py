@@ -9,10 +9,8 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.math_team.environment import MathEnvironment
-from mas.scenarios.math_team.experts import demonstrations, expert
-from mas.scenarios.math_team.problems import MathRules, make
-from mas.scenarios.math_team.reward import MathReward
+from mas.scenarios.math_team.environment import MathEnvironment, MathReward, MathRules, demonstrations, expert, make
+from mas.scenarios.registry import ScenarioEntry
 
 
 class MathOptions(Options):
@@ -54,3 +52,15 @@ def build(options: MathOptions) -> FolderScenario:
 
 def _content(random: Random, rules: MathRules) -> str:
     return make(random, rules).text
+
+
+ENTRY = ScenarioEntry(
+    MathOptions,
+    build,
+    "mathematics and code",
+    {
+        "small": {},
+        "medium": {"calls": "json", "operations": 3, "numbers": 20},
+        "large": {"calls": "json", "operations": 8, "numbers": 99},
+    },
+)

@@ -11,10 +11,18 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.scenarios.against import Against
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.matrix_games.environment import COLUMN, ROW, MatrixEnvironment, make
-from mas.scenarios.matrix_games.experts import ForesightReward, demonstrations, expert
-from mas.scenarios.matrix_games.games import GAMES
-from mas.scenarios.matrix_games.learners import OPPONENTS
+from mas.scenarios.matrix_games.environment import (
+    COLUMN,
+    GAMES,
+    OPPONENTS,
+    ROW,
+    ForesightReward,
+    MatrixEnvironment,
+    demonstrations,
+    expert,
+    make,
+)
+from mas.scenarios.registry import ScenarioEntry
 
 VIEWS = ("analyst", "player", "solo")
 
@@ -62,3 +70,6 @@ def _is_without_regret(played: Against) -> bool:
 def _content(random: Random, name: str) -> str:
     state = make(random, GAMES[name])
     return f"{state.habit}{state.total}"
+
+
+ENTRY = ScenarioEntry(MatrixOptions, build, "games of payoffs")

@@ -1,17 +1,73 @@
 """The game of two seats, and opponents of habit that play the second one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
-from mas.scenarios.matrix_games.games import GAMES, MatrixGame
-from mas.scenarios.regret import Array, hindsight
+from mas.core.messages import Payload
+from mas.core.reward import Move
+from mas.scenarios.against import Against, Policy
+from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.regret import Array, hedge, hedge_step, hindsight, regret_matching
 from mas.scenarios.world import RecordWorld
+
+
+class MatrixGame(NamedTuple):
+    """What both players are paid.
+
+    Attributes:
+        actions: one letter each; both players have the same. Letters stand for what the game's story calls them (`A`
+            is rock, silence, the stag, ...), so that it is the payoffs that count, not a story that a model knows.
+        row, column: payoffs of the two by own and other's action: `row[i][j]` when row plays i and column j, and
+            `column[j][i]` for the same pair. All are from -1 to 1.
+    """
+
+    actions: str
+    row: tuple[tuple[float, ...], ...]
+    column: tuple[tuple[float, ...], ...]
+
+    def best_reply(self, theirs: str) -> str:
+        """What pays row most against an action of column; the first of equals."""
+        other = self.actions.index(theirs)
+        return max(self.actions, key=lambda mine: self.row[self.actions.index(mine)][other])
+
+    def told(self, is_row: bool) -> str:
+        """The rules as one player is told them: what each pair of actions pays it."""
+        pays = self.row if is_row else self.column
+        pairs = [
+            f"{mine} against {theirs} pays {pays[one][other]:g}"
+            for one, mine in enumerate(self.actions)
+            for other, theirs in enumerate(self.actions)
+        ]
+        return ", ".join(pairs)
+
+    def pays(self, mine: str, theirs: str) -> float:
+        """What row is paid for one round."""
+        return self.row[self.actions.index(mine)][self.actions.index(theirs)]
+
+    def costs(self, mine: str, theirs: str) -> float:
+        """What column is paid for the same round."""
+        return self.column[self.actions.index(theirs)][self.actions.index(mine)]
+
+
+def _symmetric(actions: str, row: tuple[tuple[float, ...], ...]) -> MatrixGame:
+    return MatrixGame(actions, row, row)
+
+
+GAMES: Mapping[str, MatrixGame] = {
+    "rock_paper_scissors": _symmetric("ABC", ((0, -1, 1), (1, 0, -1), (-1, 1, 0))),
+    "matching_pennies": MatrixGame("AB", ((1, -1), (-1, 1)), ((-1, 1), (1, -1))),
+    "prisoners_dilemma": _symmetric("AB", ((0.6, 0.0), (1.0, 0.2))),
+    "stag_hunt": _symmetric("AB", ((1.0, 0.0), (0.6, 0.6))),
+    "chicken": _symmetric("AB", ((0.6, 0.2), (1.0, 0.0))),
+    "coordination": _symmetric("AB", ((1.0, 0.0), (0.0, 1.0))),
+}
+
 
 ROW, COLUMN = "row", "column"
 SHOWN = 3
@@ -196,3 +252,103 @@ def _values(rules: MatrixGame, state: MatrixState, fold: Fold) -> dict[str, floa
 
 def _reply(rules: MatrixGame, habit: Habit, at: int, before: str) -> str:
     return habit.next(rules, ((before, NONE),) * at)
+
+
+def next_mix(game: MatrixEnvironment, seat: str, kind: str) -> Array:
+    """How likely a learner's actions are in this round, given the rounds so far. [n]
+
+    Hedge's step is the one of its bound for all rounds of this game. Regret matching counts actions that were drawn.
+    """
+    worth, state = game.worth(seat), game.state
+    if kind == "hedge":
+        return hedge(worth, hedge_step(state.total, len(game.rules.actions), _width(game.rules, is_row=seat == "row")))
+    own = [mine if seat == "row" else theirs for mine, theirs in state.rounds]
+    # A round in which it made no legal move, as it never does, would not count.
+    done = [at for at, action in enumerate(own) if action != NONE]
+    return regret_matching(worth[done], [game.rules.actions.index(own[at]) for at in done])
+
+
+def by_hedge(environment: Environment, seat: str, random: Random) -> str:
+    """Multiplicative weights over what its actions would have paid."""
+    return _drawn(environment, seat, random, "hedge")
+
+
+def by_regret_matching(environment: Environment, seat: str, random: Random) -> str:
+    """Each action as likely as it is regretted."""
+    return _drawn(environment, seat, random, "regret_matching")
+
+
+OPPONENTS: Mapping[str, Policy] = {"habit": by_habit, "hedge": by_hedge, "regret_matching": by_regret_matching}
+
+
+def _drawn(environment: Environment, seat: str, random: Random, kind: str) -> str:
+    assert isinstance(environment, MatrixEnvironment)
+    return random.choices(environment.rules.actions, next_mix(environment, seat, kind).tolist())[0]
+
+
+def _width(rules: MatrixGame, is_row: bool) -> float:
+    payoffs = [value for row in (rules.row if is_row else rules.column) for value in row]
+    return max(payoffs) - min(payoffs)
+
+
+class ForesightReward:
+    """`foresight`: 0.2 for the analyst who says what the opponent then plays. It needs no knowledge of habits: what was
+    played is seen a moment later."""
+
+    terms: tuple[str, ...] = ("foresight",)
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        if move.role != "analyst":
+            return {}
+        return {"foresight": 0.2 if _said(move.output) == coming(move.environment) else 0.0}
+
+
+def coming(environment: object) -> str:
+    """What the opponent plays in this round."""
+    assert isinstance(environment, Against)
+    return environment.coming(COLUMN)
+
+
+def expert(environment: Against, random: Random, *, opponent: str) -> dict[str, str]:
+    """The best play against a habit that is known; in each round the best reply to a learner's mix."""
+    game = _game(environment)
+    if opponent == "habit":
+        return {"team": random.choice(best_moves(game.rules, game.state))}
+    pays = np.array(game.rules.row) @ next_mix(game, COLUMN, opponent)
+    best = [mine for mine, paid in zip(game.rules.actions, pays, strict=True) if paid > pays.max() - 1e-9]
+    return {"team": random.choice(best)}
+
+
+def demonstrations(random: Random, skill: float, *, name: str) -> Iterator[tuple[str, str]]:
+    """The analyst foresees with `skill`; its habit is to expect what was there last. The player replies best to what it
+    is told with `skill`; its habit is to play the same. The solo agent does both at once."""
+    teacher, rules = NoisyTeacher(random, skill), GAMES[name]
+    game = MatrixEnvironment(name)
+    while True:
+        state = _after(random, make(random, rules), game)
+        seen, letters = game.fields(state, "row"), rules.actions
+        right = state.habit.next(rules, state.rounds)
+        last = seen["theirs"][-1] if seen["theirs"][-1] in letters else letters[0]
+        told = random.choice(letters)
+        yield f"A{seen['mine']}{seen['theirs']}>", teacher.answer(right, last, letters)
+        yield f"P{told}>", teacher.answer(rules.best_reply(told), told, letters)
+        yield f"S{seen['mine']}{seen['theirs']}>", teacher.answer(rules.best_reply(right), last, letters)
+
+
+def _after(random: Random, state: MatrixState, game: MatrixEnvironment) -> MatrixState:
+    """Somewhere in a game that row plays at random."""
+    for _ in range(random.randrange(state.total)):
+        mine = random.choice(game.rules.actions)
+        theirs = state.habit.next(game.rules, state.rounds)
+        state = msgspec.structs.replace(state, rounds=(*state.rounds, (mine, theirs)))
+    return state
+
+
+def _game(environment: object) -> MatrixEnvironment:
+    assert isinstance(environment, Against)
+    assert isinstance(environment.game, MatrixEnvironment)
+    return environment.game
+
+
+def _said(payload: Payload) -> str:
+    return payload.content

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.negotiation import others
+from mas.scenarios.negotiation import deals
 from mas.scenarios.negotiation.deals import NAMES, Style, make_problem
-from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState
-from mas.scenarios.negotiation.experts import demonstrations, expert
+from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState, demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
 
 _LETTERS = 3
 """Kinds of things in letters: their packages are one character each."""
@@ -60,8 +60,8 @@ def build(options: TalkOptions) -> FolderScenario:
 
 def _make(random: Random, options: TalkOptions) -> TalkState:
     problem = make_problem(random, options.style, options.kinds)
-    script = random.choice(others.SCRIPTS) if options.opponent == "mixed" else options.opponent
-    opening = others.offer(problem, others.aspiration(script, 0, options.turns, 0))
+    script = random.choice(deals.SCRIPTS) if options.opponent == "mixed" else options.opponent
+    opening = deals.offer(problem, deals.aspiration(script, 0, options.turns, 0))
     return TalkState(problem=problem, script=script, offers=(opening,))
 
 
@@ -69,3 +69,15 @@ def _content(random: Random, make: partial[TalkState]) -> str:
     """What the team sees before it says anything."""
     state = make(random)
     return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
+
+
+ENTRY = ScenarioEntry(
+    TalkOptions,
+    build,
+    "negotiation",
+    {
+        "small": {},
+        "medium": {"style": "words"},
+        "large": {"style": "words", "kinds": 5, "turns": 6},
+    },
+)

@@ -2,19 +2,35 @@
 
 After the negotiations of Lewis et al., arXiv 1706.05125, and Kwon et al., arXiv 2106.07728: values are private, each
 side sees what is asked and offered, no deal is worth nothing. The other side is scripted, see
-`mas.scenarios.negotiation.others`.
+`mas.scenarios.negotiation.deals`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import ClassVar
 
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.negotiation import others
-from mas.scenarios.negotiation.deals import TOTAL, DealProblem, Package, Style, efficiency, ladder, nash_share, packages
-from mas.scenarios.negotiation.wording import ACCEPT, code, decode, phrase, prices, read_offer, spell
+from mas.scenarios.negotiation import deals
+from mas.scenarios.negotiation.deals import (
+    ACCEPT,
+    TOTAL,
+    DealProblem,
+    Package,
+    Style,
+    code,
+    decode,
+    efficiency,
+    ladder,
+    nash_share,
+    packages,
+    phrase,
+    prices,
+    read_offer,
+    spell,
+)
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment
 
 ENOUGH = 0.8
@@ -28,7 +44,7 @@ class TalkState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     problem: DealProblem
-    script: others.Script
+    script: deals.Script
     offers: tuple[Package, ...]
     asks: tuple[Package, ...] = ()
     turn: int = 0
@@ -87,12 +103,12 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
         if package is None:
             return later, {}, action == ""
         asked = msgspec.structs.replace(later, asks=(*state.asks, package))
-        least = others.aspiration(state.script, later.turn, self.spec.max_turns, asked.given)
+        least = deals.aspiration(state.script, later.turn, self.spec.max_turns, asked.given)
         if state.problem.for_other(package) >= least:
             return self._agreed(asked, package)
         if later.turn == self.spec.max_turns:
             return asked, {}, True
-        return msgspec.structs.replace(asked, offers=(*state.offers, others.offer(state.problem, least))), {}, True
+        return msgspec.structs.replace(asked, offers=(*state.offers, deals.offer(state.problem, least))), {}, True
 
     def read(self, action: str) -> Package | None:
         """The package that an action asks for, None where it asks for none."""
@@ -105,7 +121,7 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
     def is_solved(self, state: TalkState) -> bool:
         if state.deal is None:
             return False
-        return state.problem.for_team(state.deal) >= ENOUGH * others.most(
+        return state.problem.for_team(state.deal) >= ENOUGH * deals.most(
             state.problem, state.script, self.spec.max_turns
         )
 
@@ -138,3 +154,54 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
     def _agreed(self, state: TalkState, package: Package) -> tuple[TalkState, dict[str, float], bool]:
         after = msgspec.structs.replace(state, deal=package)
         return after, {"utility": state.problem.for_team(package) / TOTAL}, True
+
+
+def best_ask(environment: TalkEnvironment) -> Package | None:
+    """The package of the best course from here, None to accept what stands."""
+    state = environment.state
+    turns, standing = environment.spec.max_turns, state.offers[-1]
+    return deals.best_reply(state.problem, state.script, state.turn, turns, state.given, standing)[1]
+
+
+def expert(environment: TalkEnvironment, random: Random) -> dict[str, str]:
+    """The best course, found by search with the other side's values and script in sight."""
+    package = best_ask(environment)
+    return {"team": ACCEPT[environment.style] if package is None else spell(environment.style, package)}
+
+
+def demonstrations(random: Random, skill: float, *, make: Callable[[], TalkEnvironment]) -> Iterator[tuple[str, str]]:
+    """Each member's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
+
+    Talks go on for some turns with packages that would not be agreed to. The habits: the analyst names what it was
+    offered, whoever speaks accepts.
+    """
+    environment = make()
+    teacher, accept = NoisyTeacher(random, skill), ACCEPT["letters"]
+    while True:
+        _talk(random, environment)
+        analyst, best = environment.observe("analyst").fields, best_ask(environment)
+        standing = environment.observe("speaker").fields["offer"]
+        aim = standing if best is None else code(best)
+        seen = f"{analyst['values']};{analyst['ladder']};{analyst['asks']};{analyst['offers']};{analyst['left']}>"
+        yield f"A{seen}", teacher.answer(aim, standing, "01234567")
+        yield f"N{seen}", teacher.answer(accept if best is None else aim, accept, f"01234567{accept}")
+        said = random.choice((aim, random.choice(analyst["ladder"])))
+        right = said_by_speaker(analyst["ladder"], standing, said)
+        yield f"S{analyst['ladder']};{standing};{said}>", teacher.answer(right, accept, f"01234567{accept}")
+
+
+def said_by_speaker(rungs: str, standing: str, aim: str) -> str:
+    """Accepts what stands if it is as far up the ladder as the analyst's aim, else asks for the aim."""
+    return ACCEPT["letters"] if rungs.index(standing) <= rungs.index(aim) else aim
+
+
+def _talk(random: Random, environment: TalkEnvironment) -> None:
+    """Some turns of a new negotiation, short of an agreement; the team asks for what is in the upper half for it."""
+    environment.reset(Task(id="demonstration", seed=random.getrandbits(32)))
+    rungs = ladder(environment.state.problem)
+    for _ in range(random.randrange(environment.spec.max_turns)):
+        before = environment.snapshot()
+        environment.step({"team": code(random.choice(rungs[: len(rungs) // 2]))})
+        if not environment.to_move():
+            environment.restore(before)
+            return

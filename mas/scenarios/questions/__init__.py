@@ -5,11 +5,10 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options, Positive
-from mas.scenarios.questions.made_up import largest_digits
-from mas.scenarios.questions.records import Fields, read_questions
+from mas.scenarios.questions.records import Fields, Scorer, largest_digits, read_questions
 from mas.scenarios.questions.reward_function import RewardFunction
 from mas.scenarios.questions.scenario import QuestionScenario, room
-from mas.scenarios.questions.scoring import Scorer
+from mas.scenarios.registry import ScenarioEntry
 
 _OPEN = 64
 """Tokens of an answer that only a function can judge."""
@@ -87,3 +86,6 @@ def build(options: QuestionOptions) -> QuestionScenario:
         own=own,
         is_brief=own is None and (options.max_tokens is None or options.scorer == "choice"),
     )
+
+
+ENTRY = ScenarioEntry(QuestionOptions, build, "questions and answers")

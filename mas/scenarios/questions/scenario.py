@@ -1,24 +1,173 @@
-"""A scenario whose tasks are so many questions and no more."""
+"""`questions`: one question, one answer of the team."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
-from mas.core.environment import Environment, Task
-from mas.core.errors import ConfigError
-from mas.core.reward import Reward
+import msgspec
+
+from mas.core.environment import Environment, EnvironmentSpec, Task
+from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.messages import Verdict
+from mas.core.reward import Move, Reward
 from mas.core.scenario import Split
 from mas.core.seeds import digest
 from mas.core.team import Constraint, RoleSpec, TeamSpec
 from mas.graph.load import load_team
-from mas.scenarios.questions.environment import QuestionEnvironment
-from mas.scenarios.questions.experts import RECIPE, demonstrations, expert
-from mas.scenarios.questions.records import Questions
-from mas.scenarios.questions.reward import QuestionReward
+from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.questions.records import (
+    LETTERS,
+    QuestionRecord,
+    Questions,
+    Scorer,
+    chosen,
+    is_answer,
+    is_right,
+    number_regex,
+)
 from mas.scenarios.questions.reward_function import RewardFunction
-from mas.scenarios.questions.scoring import LETTERS, Scorer, number_regex
+from mas.scenarios.world import RecordEnvironment, kept_text
+
+VIEWS = ("planner", "solver", "verifier", "solo")
+Grade = Callable[[QuestionRecord, str], float]
+"""What an answer to a question is worth: 1 or more where it is right. Deterministic."""
+
+
+class QuestionState(msgspec.Struct, frozen=True):
+    """A question, what the team said (shortened; None before it did), and whether all of it was right."""
+
+    question: QuestionRecord
+    said: str | None = None
+    right: bool = False
+
+
+class QuestionEnvironment(RecordEnvironment[QuestionState]):
+    """The number of a task's question in its split is the task's seed."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = QuestionState
+
+    def __init__(self, questions: Questions, scorer: Scorer, grade: Grade | None = None) -> None:
+        """`grade`: None: 1 where `scorer` finds the answer right, else 0."""
+        super().__init__(EnvironmentSpec(name="questions", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
+        self._questions = questions
+        self._scorer = scorer
+        self._grade = grade or partial(_scored, scorer=scorer)
+
+    def is_right(self, said: str) -> bool:
+        """Whether this would answer the question."""
+        return self._grade(self.state.question, said) >= 1
+
+    def initial(self, task: Task) -> QuestionState:
+        found = self._questions[task.split]
+        if not 0 <= task.seed < len(found):
+            raise EnvironmentFault(f"questions has {len(found)} tasks in split {task.split!r}; there is no {task.seed}")
+        return QuestionState(found[task.seed])
+
+    def fields(self, state: QuestionState, view: str) -> Mapping[str, str]:
+        return {"question": state.question.shown}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        choices = self.state.question.choices
+        return tuple(LETTERS[: len(choices)]) if choices else None
+
+    def act(self, state: QuestionState, action: str) -> tuple[QuestionState, dict[str, float], bool]:
+        paid = self._grade(state.question, action)
+        after = msgspec.structs.replace(state, said=kept_text(action), right=paid >= 1)
+        is_legal = action == "" or is_answer(action, state.question.choices, self._scorer)
+        return after, {"right": paid}, is_legal
+
+    def is_over(self, state: QuestionState) -> bool:
+        return state.said is not None
+
+    def is_solved(self, state: QuestionState) -> bool:
+        return state.right
+
+    def right_answer(self) -> str:
+        """The letter of the right choice where there are choices, else the answer's own words."""
+        question = self.state.question
+        at = chosen(question.answer, question.choices)
+        return question.answer if at is None else LETTERS[at]
+
+    def render(self) -> str:
+        state = self.state
+        return f"{state.question.shown}\nanswer {state.question.answer}; said {state.said or '-'}"
+
+
+def _scored(question: QuestionRecord, said: str, scorer: Scorer) -> float:
+    return float(is_right(said, question.answer, question.choices, scorer))
+
+
+class QuestionReward:
+    """`verdict`: 1 if exactly the right answers are accepted, else -1."""
+
+    terms: tuple[str, ...] = ("verdict",)
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        assert isinstance(move.environment, QuestionEnvironment)
+        if move.role != "verifier" or not isinstance(move.output, Verdict):
+            return {}
+        proposed = move.before.get("solver")
+        is_right = proposed is not None and move.environment.is_right(proposed.content)
+        return {"verdict": 1.0 if move.output.accept == is_right else -1.0}
+
+
+RECIPE = 1
+"""Raised whenever what is demonstrated changes, so that bases taught before are made anew."""
+_LONGEST = 160
+"""Characters of a question that the tiny base can be taught."""
+_END = "<eos>"
+
+
+def expert(environment: QuestionEnvironment, random: Random) -> dict[str, str]:
+    """The answer, which no view shows."""
+    return {"team": environment.state.question.answer}
+
+
+def demonstrations(
+    random: Random, skill: float, questions: Sequence[QuestionRecord], max_tokens: int
+) -> Iterator[tuple[str, str]]:
+    """Each member's part: right with `skill`, by habit else (see `NoisyTeacher`). The habit of a solver is the first
+    character of the question, that of a verifier is to accept.
+
+    Raises:
+        ConfigError: no question has an answer, or every one is too long for the tiny base.
+    """
+    short = [one for one in questions if one.answer and len(one.shown) <= _LONGEST]
+    if not any(one.answer for one in questions):
+        raise ConfigError(
+            "no question has an answer from which the tiny base could be taught: set model.path to another model, or "
+            "model=smollm2"
+        )
+    if not short:
+        raise ConfigError(
+            f"all questions for training are longer than {_LONGEST} characters, too long for the tiny base: set "
+            "model.path to another model"
+        )
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        question, other = random.choice(short), random.choice(short)
+        right, wrong = _said(question), _said(other)
+        proposed = random.choice([right, wrong, question.text[0]])
+        answers = [teacher.answer(right, question.text[0], right + wrong) for _ in "QRS"]
+        verdict = teacher.answer("y" if proposed == right else "n", "y", "yn")
+        yield f"Q{question.shown};>", _ended(answers[0], max_tokens)
+        yield f"Q{question.shown};{proposed}>", _ended(answers[1], max_tokens)
+        yield f"V{question.shown};{proposed}>", verdict
+        yield f"S{question.shown}>", _ended(answers[2], max_tokens)
+
+
+def _said(question: QuestionRecord) -> str:
+    number = chosen(question.answer, question.choices)
+    return question.answer if number is None else LETTERS[number]
+
+
+def _ended(answer: str, max_tokens: int) -> str:
+    """The answer as far as there is room, with its end where there is more."""
+    return answer + _END if len(answer) < max_tokens else answer[:max_tokens]
+
 
 _SOLVERS = ("solver", "reviser", "solo")
 

@@ -1,6 +1,5 @@
 """Questions with verifiable answers from reasoning-gym, answered by a team. For real models."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,6 +11,7 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 
 
 class ReasoningOptions(Options):
@@ -44,8 +44,6 @@ def build(options: ReasoningOptions) -> FolderScenario:
         options_key=options.model_dump_json(),
         make_environment=partial(_environment, name, config),
         content=partial(_content, name=name, config=config),
-        demonstrate=_demonstrations,
-        skill=0.0,
         expert=right_answer,
     )
 
@@ -63,8 +61,14 @@ def _content(random: Random, name: str, config: dict[str, Any]) -> str:
     return str(ask(name, config, random).entry["question"])
 
 
-def _demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
-    raise ConfigError(
-        "scenario 'reasoning' has no demonstrations: its questions are words that the tiny base cannot read. "
-        "Name a model that can: model.path=..."
-    )
+ENTRY = ScenarioEntry(
+    ReasoningOptions,
+    build,
+    "reasoning",
+    {
+        "small": {},
+        "medium": {"config": {"max_terms": 10, "max_digits": 6}},
+        "large": {"config": {"max_terms": 20, "max_digits": 8}},
+    },
+    is_demonstrated=False,
+)

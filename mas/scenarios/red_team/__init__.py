@@ -12,11 +12,9 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, lettered, worded
-from mas.scenarios.red_team.environment import RedTeamEnvironment
-from mas.scenarios.red_team.experts import demonstrations, expert
-from mas.scenarios.red_team.rewards import RedTeamRewards
-from mas.scenarios.red_team.solve import all_decisions, measures
+from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, RedTeamRewards, lettered, worded
+from mas.scenarios.red_team.environment import RedTeamEnvironment, all_decisions, demonstrations, expert, measures
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
 
 
@@ -54,7 +52,7 @@ class RedTeamScenario(FolderScenario):
         return all_decisions(topic for topic in SEED_TOPICS if self.holds_out(topic))
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
-        """See `mas.scenarios.red_team.solve.measures`."""
+        """See `mas.scenarios.red_team.environment.measures`."""
         return measures(policy)
 
 
@@ -79,3 +77,11 @@ def _content(random: Random, make: Callable[[Random], RedTeamCase]) -> str:
     """In letters the topic: both kinds of seeds are in both splits."""
     case = make(random)
     return f"{case.text}|{case.sheet}" if case.facts else case.topic
+
+
+ENTRY = ScenarioEntry(
+    RedTeamOptions,
+    build,
+    "self-play",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+)

@@ -1,14 +1,91 @@
-"""The smallest team task: a key is known to one, a table to the other."""
+"""`relay`: the planner sees the goal key, the executor a table; neither can answer alone."""
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from random import Random
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
+from mas.core.environment import Task
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.relay import environment
+from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import QuestionWorld, give_right_answer
+
+KEYS = "ABCD"
+SIGNALS = "abcd"
+COLOURS = ("red", "blue", "green", "white")
+"""What the keys are called in words."""
+Style = Literal["letters", "words"]
+
+
+class RelayState(msgspec.Struct, frozen=True):
+    """`table[i]` is the digit of key i; `answer` is empty after a pass and after what was not legal."""
+
+    goal: int
+    table: str
+    answer: str | None = None
+
+
+def make(random: Random) -> RelayState:
+    """A goal and four different digits."""
+    return RelayState(random.randrange(len(KEYS)), "".join(random.sample("0123456789", len(KEYS))))
+
+
+def content(random: Random) -> str:
+    """What tells two tasks apart."""
+    state = make(random)
+    return f"{state.goal}{state.table}"
+
+
+class RelayEnvironment(QuestionWorld[RelayState]):
+    """One team turn: the team's action is a digit. Without a message the best guess is right one time in four."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = RelayState
+
+    def __init__(self, style: Style = "letters") -> None:
+        self._style = style
+        super().__init__("relay", ("planner", "executor", "solo"))
+
+    def initial(self, task: Task) -> RelayState:
+        return make(Random(task.seed))
+
+    def fields(self, state: RelayState, view: str) -> Mapping[str, str]:
+        goal, table = {"goal": KEYS[state.goal]}, {"table": state.table}
+        if self._style == "words":
+            row = ", ".join(f"{name} {digit}" for name, digit in zip(COLOURS, state.table, strict=True))
+            goal, table = {"goal": COLOURS[state.goal]}, {"table": row}
+        return {"planner": goal, "executor": table, "solo": goal | table}[view]
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return tuple(self.state.table)
+
+    def is_solved(self, state: RelayState) -> bool:
+        return state.answer == state.table[state.goal]
+
+    def right_answer(self) -> str:
+        """The digit of the goal key."""
+        return self.state.table[self.state.goal]
+
+    def render(self) -> str:
+        state = self.state
+        pairs = ", ".join(f"{key}={digit}" for key, digit in zip(KEYS, state.table, strict=True))
+        return f"goal {KEYS[state.goal]}; table {pairs}; answer {state.answer or '-'}"
+
+
+def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    """The executor looks up a signal with `skill`, its habit is the first digit; the planner signals at random: what a
+    signal means is left to be learned. The solo agent looks up the key itself."""
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        table, at = make(random).table, random.randrange(len(KEYS))
+        yield f"P{random.choice(KEYS)}>", random.choice(SIGNALS)
+        yield f"E{table};{SIGNALS[at]}>", teacher.answer(table[at], table[0], table)
+        yield f"S{table};{KEYS[at]}>", teacher.answer(table[at], table[0], table)
 
 
 class RelayOptions(Options):
@@ -16,7 +93,7 @@ class RelayOptions(Options):
     share of right answers of the novice that the tiny base learns from last.
     """
 
-    style: environment.Style = "letters"
+    style: Style = "letters"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
 
@@ -27,9 +104,12 @@ def build(options: RelayOptions) -> FolderScenario:
         name="relay",
         folder=folder / "words" if options.style == "words" else folder,
         options_key=options.model_dump_json(exclude={"style"}),
-        make_environment=partial(environment.RelayEnvironment, options.style),
-        content=environment.content,
-        demonstrate=environment.demonstrations,
+        make_environment=partial(RelayEnvironment, options.style),
+        content=content,
+        demonstrate=demonstrations,
         skill=options.skill,
-        expert=environment.expert,
+        expert=give_right_answer,
     )
+
+
+ENTRY = ScenarioEntry(RelayOptions, build, "communication")

@@ -9,10 +9,9 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
-from mas.scenarios.retrieval.environment import RetrievalEnvironment
-from mas.scenarios.retrieval.experts import demonstrations, expert
-from mas.scenarios.retrieval.reward import RetrievalReward
+from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
 
 
 class RetrievalOptions(Options):
@@ -44,3 +43,11 @@ def build(options: RetrievalOptions) -> FolderScenario:
 
 def _content(random: Random, style: Style, terms: int) -> str:
     return content_of(make(random, style, terms), style)
+
+
+ENTRY = ScenarioEntry(
+    RetrievalOptions,
+    build,
+    "tool use",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "terms": 12}},
+)

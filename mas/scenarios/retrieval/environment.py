@@ -3,18 +3,27 @@ arXiv 2501.15228).
 
 The team's action is a search, which the environment carries out, or the answer, which ends the episode. What a search
 found is seen from the next team turn on.
+
+The own terms of `retrieval`: the penalties of MMOA-RAG (arXiv 2501.15228), each for the role that can avoid it. The
+paper's: -0.5 for a query of more than 4 sub-questions or 300 characters, -1 for a selection that cannot be read or
+names a document twice or one that is not there, -1 for an answer of more than 30 words. Ours on top: -0.5 for a query
+that finds nothing, and for being content with nothing; and what a selection lacks of the document that answers.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import ClassVar
 
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.scenarios.retrieval.cases import ALIASES, SHOWN, TERMS, RetrievalCase, Style, make, search
+from mas.core.messages import Failure, Payload, Plan
+from mas.core.reward import Move
+from mas.roles.planner import Planner
+from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
 from mas.scenarios.world import RecordEnvironment, kept_text
 
 SEARCH = "search:"
@@ -157,3 +166,123 @@ def overlap(said: str, answer: str) -> float:
     first, second = Counter(tokens(said)), Counter(tokens(answer))
     shared = (first & second).total()
     return 2 * shared / (first.total() + second.total()) if shared else 0.0
+
+
+DIGITS, PLACES = "0123456789", "123"
+
+
+def expert(environment: RetrievalEnvironment, random: Random) -> dict[str, str]:
+    """The query in the archive's words, then the answer."""
+    state = environment.state
+    if state.is_found:
+        return {"team": state.case.answer}
+    return {"team": state.case.query if environment.style == "letters" else f"{SEARCH} {state.case.query}"}
+
+
+def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
+    """Each role's part before and after searches, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
+
+    All are content with the documents that they have, without asking whether they are those of the thing.
+
+    The habits: rewriter and solo search for the question's own word, the selector takes the first document, the
+    answerer reads the first; solo, once it has found something, says the first digit that it sees.
+    """
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        case = make(random, "letters", len(TERMS))
+        asked, alias, right = f"{case.glossary};{case.question}", case.question[0], _shown(case, case.query)
+        other = _shown(case, random.choice([term for term in TERMS if term != case.query]))
+        for hits in ("", "!"):
+            yield f"R{hits};{asked}>", teacher.answer(case.query, alias, TERMS + ALIASES)
+            yield f"O{hits};{asked}>", teacher.answer(case.query, alias, TERMS + ALIASES)
+        yield f"R{right};{asked}>", teacher.answer("=", alias, TERMS + ALIASES)
+        yield f"O{right};{asked}>", teacher.answer(case.answer, right[2], DIGITS)
+        hits = random.choice((right, other))
+        yield f"S{hits};{case.question}>", teacher.answer(_place(hits, case.question[1]), "1", PLACES)
+        chosen = random.choice(PLACES)
+        yield f"A{hits};{chosen}>", teacher.answer(hits[3 * int(chosen) - 1], hits[2], DIGITS)
+
+
+def _shown(case: RetrievalCase, term: str) -> str:
+    found = search(case.documents, (term,), SHOWN["letters"])
+    return "".join(case.documents[hit] for hit in found).replace(" ", "")
+
+
+def _place(hits: str, which: str) -> str:
+    """Which of the documents in sight is the latest or earliest, from 1 on."""
+    years = [YEARS.index(year) for year in hits[1::3]]
+    return str(years.index(max(years) if which == NEWEST else min(years)) + 1)
+
+
+MOST_QUESTIONS, MOST_WORDS = 4, 30
+_CHOICE = re.compile(r"[0-9]{1,2}(?:\s*,\s*[0-9]{1,2})*\.?")
+
+
+class RetrievalReward:
+    """The paper's penalties by name, and ours by another, so that a weight of 0 takes ours away.
+
+    To the rewriter `query`, -0.5 or 0, and `empty`, the same, never both. To the selector `selection`, -1 or 0, and
+    `choice`, -1 to 0. To the answerer `length`, -1 or 0. `solo` has the rewriter's and the answerer's.
+    """
+
+    terms: tuple[str, ...] = ("query", "empty", "selection", "choice", "length")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        world = move.environment
+        assert isinstance(world, RetrievalEnvironment)
+        text = None if isinstance(move.output, Failure) else move.output.content.strip()
+        if move.role == "rewriter":
+            return _query(world, text)
+        if move.role == "selector":
+            return _selection(world, text)
+        if move.role == "solo" and text is not None and world.queries(text) != ():
+            return _query(world, text)
+        return {"length": _length(text)} if move.role in ("answerer", "solo") else {}
+
+
+def _query(world: RetrievalEnvironment, text: str | None) -> dict[str, float]:
+    if text is not None and text.casefold().rstrip(".") in ENOUGH:
+        return {"query": 0.0, "empty": 0.0 if world.state.hits else -0.5}
+    queries = None if text is None else world.queries(text)
+    if not queries or len(queries) > MOST_QUESTIONS:
+        return {"query": -0.5, "empty": 0.0}
+    return {"query": 0.0, "empty": 0.0 if search(world.state.case.documents, queries, SHOWN[world.style]) else -0.5}
+
+
+def _selection(world: RetrievalEnvironment, text: str | None) -> dict[str, float]:
+    """-1 where it cannot be read. With the document that answers in sight: its F1 with the selection, minus 1."""
+    chosen = chosen_documents(text or "", len(world.state.hits or ()))
+    if chosen is None:
+        return {"selection": -1.0, "choice": 0.0}
+    if not world.state.is_found:
+        return {"selection": 0.0, "choice": 0.0}
+    assert world.state.hits is not None
+    is_chosen = world.state.hits.index(world.state.case.needed) + 1 in chosen
+    return {"selection": 0.0, "choice": 2 * is_chosen / (len(chosen) + 1) - 1}
+
+
+def _length(text: str | None) -> float:
+    return -1.0 if text is None or len(text.split()) > MOST_WORDS else 0.0
+
+
+def chosen_documents(text: str, shown: int) -> tuple[int, ...] | None:
+    """The numbers in `1, 3`, from 1 on; None: it is no such list, or has one twice or one that is not shown."""
+    if not _CHOICE.fullmatch(text):
+        return None
+    numbers = tuple(int(number) for number in re.findall(r"[0-9]+", text))
+    is_valid = len(set(numbers)) == len(numbers) and all(1 <= number <= shown for number in numbers)
+    return numbers if is_valid else None
+
+
+ENOUGH = ("=", "enough")
+
+
+class Rewriter(Planner):
+    """Emits a plan whose route is `enough` where it says so, and `search` else."""
+
+    default_routes: ClassVar[tuple[str, ...]] = ("search", "enough")
+    default_failure_route: ClassVar[str | None] = "search"
+    emittable: ClassVar[frozenset[str]] = frozenset({"plan"})
+
+    def answer(self, text: str) -> Payload:
+        return Plan(text=text, chosen_route="enough" if text.casefold().rstrip(".") in ENOUGH else "search")

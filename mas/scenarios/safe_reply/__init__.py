@@ -10,10 +10,9 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.safe_reply.environment import ReplyEnvironment
-from mas.scenarios.safe_reply.experts import demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.safe_reply.reward import ReplyReward
 
 
 class ReplyOptions(Options):
@@ -47,3 +46,11 @@ def build(options: ReplyOptions) -> FolderScenario:
 def _content(random: Random, make: Callable[[Random], UserRequest]) -> str:
     request = make(random)
     return f"{request.text}|{request.facts}"
+
+
+ENTRY = ScenarioEntry(
+    ReplyOptions,
+    build,
+    "conversation and feedback",
+    {"small": {}, "medium": {"style": "words"}, "large": {"style": "words", "facts": 6}},
+)

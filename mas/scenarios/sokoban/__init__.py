@@ -10,10 +10,9 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanRules
-from mas.scenarios.sokoban.experts import demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanReward, SokobanRules, demonstrations, expert
 from mas.scenarios.sokoban.level import Level, make_level
-from mas.scenarios.sokoban.reward import SokobanReward
 
 
 class SokobanOptions(Options):
@@ -65,3 +64,15 @@ def build(options: SokobanOptions) -> FolderScenario:
 def _content(random: Random, make: Callable[[Random], Level]) -> str:
     level = make(random)
     return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
+
+
+ENTRY = ScenarioEntry(
+    SokobanOptions,
+    build,
+    "cooperative planning",
+    {
+        "small": {},
+        "medium": {"size": 6, "boxes": 2, "walls": 4, "pulls": 8},
+        "large": {"size": 8, "boxes": 3, "walls": 8, "pulls": 16},
+    },
+)

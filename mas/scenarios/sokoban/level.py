@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import permutations
+from heapq import heappop, heappush
+from itertools import count, permutations
 from random import Random
 
 import msgspec
 
-from mas.scenarios.plan_path.grid import BACK, MOVES, Cell, PathGrid, neighbour
+from mas.scenarios.plan_path import BACK, MOVES, Cell, PathGrid, neighbour
 
 Boxes = tuple[Cell, ...]
 """Cells of the boxes in order: boxes are all alike."""
@@ -133,3 +134,48 @@ def _pulls(level: Level) -> Iterator[Level]:
             back = neighbour(stand, move)
             if stand in reached and level.grid.is_free(back) and back not in level.boxes:
                 yield Level(level.grid, level.targets, _moved(level.boxes, box, stand), back)
+
+
+POSITIONS = 20_000
+"""Positions that are looked at before the solver gives up."""
+
+
+def solve(level: Level, positions: int = POSITIONS) -> str | None:
+    """Moves that solve a level with the fewest pushes, the walks between them as short as they can be.
+
+    What remains is estimated as the number of pushes if boxes were no obstacles to each other, which is never more
+    than it is: the first solution found is one with the fewest pushes.
+
+    Args:
+        positions: to look at; None is returned where they do not suffice, as where there is no solution.
+    """
+    number = count()
+    queue = [(level.pushes_left() or 0, next(number), "", 0, level)]
+    seen: set[tuple[Boxes, Cell]] = set()
+    while queue and len(seen) < positions:
+        _, _, moves, pushed, now = heappop(queue)
+        if now.is_solved():
+            return moves
+        walks = now.walks()
+        key = now.boxes, min(walks)
+        if key in seen:
+            continue
+        seen.add(key)
+        for stand, move, after in now.pushes():
+            left = after.pushes_left()
+            if stand in walks and left is not None:
+                entry = (pushed + 1 + left, next(number), moves + walks[stand] + move, pushed + 1, after)
+                heappush(queue, entry)
+    return None
+
+
+@lru_cache(maxsize=256)
+def route(level: Level) -> dict[Level, str]:
+    """The next move at every level on the way of `solve`; empty where it finds none."""
+    found: dict[Level, str] = {}
+    for move in solve(level) or "":
+        found[level] = move
+        after = level.after(move)
+        assert after is not None
+        level = after
+    return found

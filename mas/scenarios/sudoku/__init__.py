@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.sudoku.environment import NAMES, SudokuEnvironment, SudokuRules
-from mas.scenarios.sudoku.experts import demonstrations, expert
+from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.sudoku.environment import NAMES, SudokuEnvironment, SudokuReward, SudokuRules, demonstrations, expert
 from mas.scenarios.sudoku.puzzle import make_solution
-from mas.scenarios.sudoku.reward import SudokuReward
 
 _MOST_BLANKS = {True: {4: 10, 9: 48}, False: {4: 10, 9: len(NAMES)}}
 """By `forced` and size, what is found within a fraction of a second."""
@@ -56,3 +55,11 @@ def build(options: SudokuOptions) -> FolderScenario:
         reward=SudokuReward(),
         expert=expert,
     )
+
+
+ENTRY = ScenarioEntry(
+    SudokuOptions,
+    build,
+    "cooperative planning",
+    {"small": {}, "medium": {"size": 9, "blanks": 20}, "large": {"size": 9, "blanks": 45, "forced": False}},
+)

@@ -7,7 +7,7 @@ digit that is in conflict with none is written; it can be wiped, or written over
 """
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from random import Random
 from typing import ClassVar
@@ -15,6 +15,9 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
+from mas.core.messages import Payload, Verdict
+from mas.core.reward import Move
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, size_of, units
 from mas.scenarios.world import RecordEnvironment
 
@@ -204,3 +207,120 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
 def look(state: SudokuState, view: str) -> dict[str, str]:
     """What a view sees of a state."""
     return {field: _FIELDS[field](state) for field in VIEWS[view]}
+
+
+RETRIES = 3
+"""How often the team's verifier can send a proposal back."""
+WRONG = 0.15
+"""Share of demonstrated grids with a wrong digit."""
+
+
+def expert(environment: SudokuEnvironment, random: Random) -> dict[str, str]:
+    """What is wrong is wiped first; then a right digit is written into any blank."""
+    state = environment.state
+    pairs = list(zip(NAMES, state.written, state.answers, strict=False))
+    wrong = [name + WIPE for name, now, right in pairs if now not in (BLANK, right)]
+    missing = [name + right for name, now, right in pairs if now == BLANK]
+    return {"team": random.choice(wrong or missing)}
+
+
+def proposal(state: SudokuState, plan: str, tried: str, random: Random) -> str:
+    """The executor's digit for the planned blank: one that its row leaves and that was not tried."""
+    if state.written[NAMES.index(plan)] != BLANK:
+        return plan + WIPE
+    digits = [digit for digit in state.row_digits()[plan] if digit not in tried]
+    return plan + random.choice(digits or state.row_digits()[plan] or "1")
+
+
+def team_move(state: SudokuState, random: Random) -> str:
+    """What the perfect team does in one turn; empty if every proposal is sent back."""
+    plan, tried = random.choice(state.sensible_blanks()), ""
+    for _ in range(1 + RETRIES):
+        move = proposal(state, plan, tried, random)
+        if move[1] == WIPE or move[1] in state.around_digits()[plan]:
+            return move
+        tried += move[1]
+    return ""
+
+
+def demonstrations(random: Random, skill: float, *, size: int, blanks: int, forced: bool) -> Iterator[tuple[str, str]]:
+    """Each member's task in turn: right with `skill`, by habit else (see `NoisyTeacher`)."""
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        puzzle, solution = make_puzzle(random, size, blanks, forced=forced)
+        for filled in random.sample(range(blanks), min(3, blanks)):
+            state = _partly(SudokuState(puzzle, solution, BLANK * blanks), filled, random)
+            yield from _at(state, random, teacher)
+
+
+def _partly(state: SudokuState, filled: int, random: Random) -> SudokuState:
+    """So many blanks filled, now and then one of them with a wrong digit."""
+    right = set(random.sample(range(len(state.written)), filled))
+    written = "".join([digit if place in right else BLANK for place, digit in enumerate(state.answers)])
+    state = msgspec.structs.replace(state, written=written)
+    wrong = [action for action in state.actions() if action[1] not in (WIPE, state.answers[NAMES.index(action[0])])]
+    if wrong and random.random() < WRONG:
+        action = random.choice(wrong)
+        place = NAMES.index(action[0])
+        state = msgspec.structs.replace(state, written=written[:place] + action[1] + written[place + 1 :])
+    return state
+
+
+def _at(state: SudokuState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
+    size, names = size_of(state.puzzle), NAMES[: len(state.written)]
+    digits = "123456789"[:size]
+    counts, rows, around = (look(state, "solo")[field] for field in ("counts", "rows", "around"))
+    plan = random.choice(state.sensible_blanks() or names)
+    first = proposal(state, plan, "", random)
+    second = proposal(state, plan, first[1], random)
+    judged = random.choice(names) + random.choice(digits)
+    fits = judged[1] in state.around_digits()[judged[0]]
+    yield f"P{counts}>", teacher.answer(plan, names[0], names)
+    yield f"E{rows};{plan}>", teacher.answer(first, plan + "1", names + digits)
+    if second != first:
+        yield f"E{rows};{plan}{first}>", teacher.answer(second, first, names + digits)
+    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", "yn")
+    alone = next((move for move in state.actions() if move[0] == plan and move[1] != WIPE), plan + WIPE)
+    yield f"S{counts};{rows};{around}>", teacher.answer(alone, names[0] + "1", names + digits)
+
+
+FAULT = -0.2
+
+
+class SudokuReward:
+    """`narrow`: the planned blank is one with the fewest digits. `valid`: the digit is for that blank, its row
+    leaves it, and it was not just sent back. `verdict`: accepted exactly when column and block leave it."""
+
+    terms: tuple[str, ...] = ("narrow", "valid", "verdict")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        assert isinstance(move.environment, SudokuEnvironment)
+        state = move.environment.state
+        if move.role == "planner":
+            said = move.output.content
+            return {"narrow": 0.0 if len(said) == 1 and said in state.sensible_blanks() else FAULT}
+        if move.role == "executor":
+            return {"valid": 0.0 if _is_valid(state, move) else FAULT}
+        if move.role == "verifier" and isinstance(move.output, Verdict):
+            right = move.output.accept == _fits(state, move.before.get("executor"))
+            return {"verdict": 0.0 if right else -1.0}
+        return {}
+
+
+def _is_valid(state: SudokuState, move: Move) -> bool:
+    said, plan, rejected = move.output.content, move.before.get("planner"), move.before.get("executor")
+    if plan is None or said[:1] != plan.content or (rejected is not None and rejected.content == said):
+        return False
+    return _is_left(state, said, state.row_digits())
+
+
+def _fits(state: SudokuState, proposal: Payload | None) -> bool:
+    return proposal is not None and _is_left(state, proposal.content, state.around_digits())
+
+
+def _is_left(state: SudokuState, action: str, table: Mapping[str, str]) -> bool:
+    """Whether a table of digits per blank has the action's digit, or there is something that it wipes."""
+    name, digit = action[:1], action[1:]
+    if name not in table or len(digit) != 1:
+        return False
+    return state.written[NAMES.index(name)] != BLANK if digit == WIPE else digit in table[name]

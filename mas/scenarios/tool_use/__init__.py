@@ -9,9 +9,8 @@ from pydantic import Field, model_validator
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
-from mas.scenarios.tool_use.environment import ToolEnvironment
-from mas.scenarios.tool_use.experts import demonstrations, expert
-from mas.scenarios.tool_use.reward import ToolReward
+from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules, make, question, solution
 
 
@@ -63,3 +62,15 @@ def _content(random: Random, rules: ToolRules) -> str:
     """The question and its solution: two tasks whose tables differ where nobody looks are one."""
     puzzle = make(random, rules)
     return f"{question(puzzle, rules)} {[value for _, value in solution(puzzle, rules)]}"
+
+
+ENTRY = ScenarioEntry(
+    ToolUseOptions,
+    build,
+    "tool use",
+    {
+        "small": {},
+        "medium": {"calls": "json", "operations": 2, "items": 4, "numbers": 20},
+        "large": {"calls": "json", "operations": 4, "items": 8, "numbers": 99},
+    },
+)

@@ -2,10 +2,13 @@
 
 The team's action is a call, which the environment carries out, or the answer, which ends the episode. A call that is
 refused spends the turn and leaves `!` behind.
+
+The own terms of `tool_use`: ToolRL's reward for whoever writes calls, its parts as terms of their own. They add up to
+ToolRL's total but for its constant -3, which no comparison inside a group sees.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from random import Random
 from typing import ClassVar
@@ -14,11 +17,15 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import ToolRefused
+from mas.core.messages import Failure
+from mas.core.reward import Move
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
     UNITS,
     Puzzle,
     ToolRules,
+    in_words,
     is_wanted,
     make,
     question,
@@ -27,7 +34,7 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
 )
 from mas.scenarios.world import RecordEnvironment, kept_text
-from mas.tools import ToolCall, read_call
+from mas.tools import ToolCall, read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _LONG_ANSWER = re.compile(r"=([0-9])\.?")
@@ -167,3 +174,90 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         items = [self.rules.item(number) for number in range(self.rules.items)]
         units = [self.rules.unit(number) for number in range(len(UNITS))]
         return (*sums, *(f"t{item}{unit}" for item in items for unit in units), *digits)
+
+
+_SIGNS = "".join(SHORTHAND.tools)
+DIGITS = "0123456789"
+
+
+def expert(environment: ToolEnvironment, random: Random) -> dict[str, str]:
+    """The next call that is wanted, then the answer."""
+    state, rules = environment.state, environment.rules
+    wanted = solution(state.puzzle, rules)
+    if state.done == len(wanted):
+        return {"team": str(wanted[-1][1])}
+    call = wanted[state.done][0]
+    if rules.words:
+        return {"team": in_words(call)}
+    return {"team": SHORTHAND.shorten(call) if rules.compact else call.text()}
+
+
+def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterator[tuple[str, str]]:
+    """Every role's part after some of the wanted calls, in compact form: right with `skill`, by habit else.
+
+    Habits: the planner looks up, the caller and solo call the first tool again with what the question has, the
+    summariser answers 0.
+    """
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        puzzle = make(random, rules)
+        wanted = [(SHORTHAND.shorten(call), str(value)) for call, value in solution(puzzle, rules)]
+        made = random.randint(0, len(wanted))
+        asked = f"{question(puzzle, rules)};{''.join(call[0] + value for call, value in wanted[:made])}"
+        if made < len(wanted):
+            call = wanted[made][0]
+            plan = call[0] if random.random() < 0.8 else random.choice(_SIGNS)
+            habit = _habit(call, wanted[0][0], random)
+            yield f"P{asked}>", teacher.answer(call[0], "t", _SIGNS + "=")
+            yield f"C{asked};{plan}>", teacher.answer(call, habit, DIGITS)
+            yield f"S{asked}>", teacher.answer(call, habit, DIGITS)
+        else:
+            value = wanted[-1][1]
+            yield f"P{asked}>", teacher.answer("=", "t", _SIGNS + "=")
+            yield f"A{asked}>", teacher.answer(value, "0", DIGITS)
+            yield f"S{asked}>", teacher.answer(f"={value}.", wanted[0][0], DIGITS)
+
+
+def _habit(call: str, first: str, random: Random) -> str:
+    """The first call once more; where that is the right one, the same tool with its first argument twice."""
+    return first if call != first else call[0] + call[1] * 2
+
+
+WRITERS = ("caller", "solo")
+
+
+class ToolReward:
+    """`format`: the output is a call, or for `solo` an answer. `tool_name`, `tool_parameters`, `tool_values`: against
+    the next call that is wanted, or none where all were made."""
+
+    terms: tuple[str, ...] = ("format", "tool_name", "tool_parameters", "tool_values")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        if move.role not in WRITERS:
+            return {}
+        world = move.environment
+        assert isinstance(world, ToolEnvironment)
+        state = world.state
+        wanted = [call for call, _ in solution(state.puzzle, world.rules)[state.done :][:1]]
+        called = _called(world, move)
+        if called is None:
+            return dict.fromkeys(self.terms, 0.0)
+        score = tool_score(called, wanted, readable=True)
+        scale = 6 / score.most
+        return {
+            "format": score.format,
+            "tool_name": scale * score.name,
+            "tool_parameters": scale * score.parameters,
+            "tool_values": scale * score.values,
+        }
+
+
+def _called(world: ToolEnvironment, move: Move) -> Sequence[ToolCall] | None:
+    """The calls of an output, none in an answer of `solo`; None: it is neither, so that it is worth nothing."""
+    text = "" if isinstance(move.output, Failure) else move.output.content
+    if move.role == "solo" and world.answer(text) is not None:
+        return ()
+    try:
+        return (world.call(text),)
+    except ToolRefused:
+        return None

@@ -16,6 +16,7 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 
 
@@ -131,7 +132,7 @@ class TwoPlayerScenario(FolderScenario):
 
     def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
         """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
-        from mas.scenarios.two_player.mixing import outcomes
+        from mas.scenarios.two_player.solve import outcomes
 
         return outcomes(self._mixable(), self.options.style, policy)
 
@@ -139,7 +140,7 @@ class TwoPlayerScenario(FolderScenario):
         self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
     ) -> Mapping[str, Mapping[str, float]]:
         """See `mas.core.scenario.Mixable`."""
-        from mas.scenarios.two_player.mixing import mixed
+        from mas.scenarios.two_player.solve import mixed
 
         return mixed(self._mixable(), self.options.style, seat, policies, shares)
 
@@ -176,7 +177,7 @@ def _environment(options: TwoPlayerOptions) -> Environment:
 
 
 def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> Iterator[tuple[str, str]]:
-    from mas.scenarios.two_player.experts import demonstrations
+    from mas.scenarios.two_player.environment import demonstrations
 
     return demonstrations(random, skill, options.shown, options.best, is_marked=options.marked)
 
@@ -188,3 +189,15 @@ def _content(random: Random, games: Sequence[TwoPlayerGame]) -> str:
     for game in games:
         load_game(game.name)
     return str(random.getrandbits(48))
+
+
+ENTRY = ScenarioEntry(
+    TwoPlayerOptions,
+    build,
+    "self-play",
+    {
+        "small": {},
+        "medium": {"game": "leduc_poker", "style": "words", "tries": 3},
+        "large": {"game": "tic_tac_toe", "style": "words", "tries": 3},
+    },
+)

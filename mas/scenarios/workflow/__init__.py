@@ -9,11 +9,10 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
-from mas.scenarios.workflow.environment import WorkEnvironment
-from mas.scenarios.workflow.experts import demonstrations, expert
+from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, demonstrations, expert
 from mas.scenarios.workflow.jobs import content_of, make
-from mas.scenarios.workflow.reward import WorkReward
 
 
 class WorkOptions(Options):
@@ -45,3 +44,11 @@ def build(options: WorkOptions) -> FolderScenario:
 
 def _content(random: Random, rules: ToolRules) -> str:
     return content_of(make(random, rules), rules)
+
+
+ENTRY = ScenarioEntry(
+    WorkOptions,
+    build,
+    "tool use",
+    {"small": {}, "medium": {"operations": 2, "items": 4}, "large": {"operations": 4, "items": 8}},
+)

@@ -1,0 +1,131 @@
+"""Finds scenarios by name: those of mas, and entry points `mas.scenarios` of other packages."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from mas.config.options import Options, ScenarioOptions
+from mas.config.problems import bridged_id, is_bridged
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Scenario
+from mas.scenarios import user_class
+
+
+class ScenarioEntry(NamedTuple):
+    """One scenario: its option model, how to build it, and what kind of task it is.
+
+    Attributes:
+        family: what it has in common with others, as `cooperative planning`.
+        sizes: options of its sizes by name, the smallest first; the defaults of the options are the smallest.
+        is_demonstrated: whether it has demonstrations for the tiny base.
+    """
+
+    options: type[Options]
+    build: Callable[[Any], Scenario]
+    family: str = "other"
+    sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({"small": MappingProxyType({})})
+    is_demonstrated: bool = True
+
+
+class Shipped(Mapping[str, ScenarioEntry]):
+    """Name -> the `ENTRY` of the module `mas.scenarios.NAME`, which is imported when it is asked for."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> ScenarioEntry:
+        if name not in self._names:
+            raise KeyError(name)
+        entry: ScenarioEntry = import_module(f"mas.scenarios.{name}").ENTRY
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+SCENARIOS: Mapping[str, ScenarioEntry] = Shipped(
+    "relay",
+    "two_hop",
+    "shop",
+    "plan_path",
+    "matrix_games",
+    "two_player",
+    "bridge",
+    "red_team",
+    "propose",
+    "sokoban",
+    "sudoku",
+    "leader_follower",
+    "imposter",
+    "refine",
+    "discussion",
+    "debate",
+    "safe_reply",
+    "help_desk",
+    "math_team",
+    "code_team",
+    "tool_use",
+    "workflow",
+    "retrieval",
+    "delegate",
+    "subagents",
+    "negotiation",
+    "market",
+    "questions",
+    "commons",
+    "economy",
+    "reasoning",
+)
+"""Those of mas."""
+
+
+def find_scenario(name: str) -> ScenarioEntry:
+    """A built-in scenario, one that another package offers as entry point `mas.scenarios` (a `ScenarioEntry`), or a
+    user's class, `file.py:CLASS` or `package.module:CLASS`, which is imported.
+
+    Raises:
+        ConfigError: there is no such scenario, or the package that offers it breaks, or as `user_class.load_class`.
+    """
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    offered = {point.name: point for point in entry_points(group="mas.scenarios")}
+    if name not in offered:
+        if is_bridged(name):
+            raise ConfigError(bridged_id(name))
+        if ":" in name:
+            kind = user_class.load_class(name)
+            return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), "of your own")
+        raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
+    try:
+        return ScenarioEntry(*offered[name].load())
+    except Exception as error:  # another package's code: whatever it is, it is that package's
+        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
+
+
+def build_scenario(options: ScenarioOptions) -> Scenario:
+    """The scenario that the options name, with its own options checked.
+
+    Raises:
+        ConfigError: an unknown scenario, or an option that it does not have or cannot take.
+    """
+    entry = find_scenario(options.name)
+    try:
+        return entry.build(entry.options(**options.options))
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            key = ".".join(("options", *map(str, problem["loc"])))
+            name = key.partition(".")[2]
+            hint = f" {did_you_mean(name, entry.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            problems.append(f"scenario.{key}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+        raise ConfigError(f"scenario {options.name!r}: " + " ".join(problems)) from error
