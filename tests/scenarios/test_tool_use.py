@@ -251,10 +251,11 @@ def test_solo_is_paid_for_answering_only_when_all_was_called() -> None:
 def test_a_planner_chooses_the_way_and_has_no_terms_of_its_own() -> None:
     planner = build_roles(scenario().teams["team"])["planner"]
     assert [planner.parse(text).route for text in ("t", "+", "=", "nonsense")] == ["call", "call", "answer", "call"]
-    worded = build_scenario(ScenarioOptions(name="tool_use", options={"calls": "words"}))
-    planner = build_roles(worded.teams["team"])["planner"]
-    said = ("the table", "the calculator", "nothing")
-    assert [planner.parse(text).route for text in said] == ["call", "call", "answer"]
+    for calls, said in (("words", ("the table", "the calculator", "nothing")), ("json", ("look_up", "add", "answer"))):
+        planner = build_roles(build_scenario(ScenarioOptions(name="tool_use", options={"calls": calls})).teams["team"])[
+            "planner"
+        ]
+        assert [planner.parse(text).route for text in said] == ["call", "call", "answer"]
     assert own("planner", Plan(text="t")) == own("summariser", Action(text="4")) == {}
 
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 from mas.core.messages import Payload, Plan
 from mas.roles.planner import Planner
 
-ENOUGH = ("=", "nothing")
-"""What it says when no tool is needed any more, in each style."""
+ENOUGH = ("=", "answer", "nothing")
+"""What it says when no tool is needed any more: in compact form, in JSON, and in words."""
 
 
 class ToolPlanner(Planner):
