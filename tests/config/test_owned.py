@@ -147,3 +147,13 @@ def test_places_that_mean_nothing_are_refused(tmp_path: Path, old: str, new: str
     path.write_text(FILE.replace(old, new))
     with pytest.raises(ConfigError, match=re.escape(reason)):
         load_config([f"algorithm={path}"])
+
+
+def test_the_mix_of_the_page_is_an_algorithm(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own_algorithm.md").read_text()
+    (code,) = re.findall(r"^## A mix of parts\n.*?^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "mix.py"
+    path.write_text(code)
+    step = load_config([f"algorithm={path}", "algorithm.options.step_weight=0.7"]).algorithm.advantage.step
+    assert step is not None
+    assert (step.key, step.weight) == ("state", 0.7)
