@@ -12,6 +12,7 @@ from mas.algorithms.registry import find_algorithm, installed
 from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, presets
 from mas.core.errors import ConfigError
+from mas.core.options import Options
 from mas.core.user_code import is_code
 
 ASKED = "algorithm=?"
@@ -76,7 +77,13 @@ def _own_lines(algorithm: Algorithm[Any]) -> list[str]:
         for key, field in algorithm.options.model_fields.items()
     ]
     lines = [f"Functions of its own: {', '.join(names)}"] if names else []
-    return lines + (["Options of its own:", *options] if options else [])
+    return lines + (["Options of its own:", *options, *_told(algorithm.options)] if options else [])
+
+
+def _told(options: type[Options]) -> list[str]:
+    """What options mean, as their classes say."""
+    classes = [one for one in reversed(options.__mro__) if issubclass(one, Options) and one is not Options]
+    return [" ".join(("  " + (one.__doc__ or "")).split()) for one in classes if one.__doc__]
 
 
 def _table() -> Table:

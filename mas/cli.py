@@ -36,7 +36,7 @@ from mas.evaluating import evaluate
 from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, tell_loading
+from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
 from mas.person.command import play
 from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.runs.resolve import resolve, with_tasks
@@ -251,12 +251,12 @@ def export(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="a new directory for ROLE.sft.jsonl and ROLE.dpo.jsonl")] = Path("export"),
     tasks: Annotated[int, typer.Option(min=1, help="training tasks to sample")] = 16,
+    algorithm: Annotated[str, typer.Option(help="samples and labels in place of the run's own, such as dpo")] = "",
     trust: Trust = False,
 ) -> None:
     """Write completions to imitate and pairs to prefer, role by role, from trees of a trained team."""
-    config = load_run_config(run_dir, overrides or [], uses=PLAYS)
-    used = ("algorithm.update", "algorithm.sampler", "algorithm.preference", "algorithm.reward")
-    check_used("export", overrides or [], (*PLAYING, *used))
+    config = exported(run_dir, overrides or [], algorithm)
+    check_used("export", overrides or [], (*PLAYING, "algorithm.sampler", "algorithm.options", "algorithm.reward"))
     from mas.training.check_setup import check_trainable
     from mas.training.export import check_export, export_run
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
+from mas.config.literal import literal
 from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
 from mas.core.errors import ConfigError
@@ -80,6 +81,31 @@ def transferred(run_dir: Path, overrides: list[str], on: str) -> tuple[Config, C
     trained = load_run_config(run_dir, [word for word in overrides if word not in options], uses=_EVALUATING)
     chosen = f"scenario={on}" if on in presets("scenario") else f"scenario.name={on}"
     return trained, trained.model_copy(update={"scenario": load_config([chosen, *options]).scenario})
+
+
+def exported(run_dir: Path, overrides: list[str], algorithm: str) -> Config:
+    """The configuration of a run, with the parts of another algorithm that samples and labels; empty: its own.
+
+    Overrides of `algorithm` are then that one's, except for the team, its adapters and who is trained.
+
+    Raises:
+        ConfigError: as `load_run_config` and `load_config`.
+    """
+    if not algorithm:
+        return load_run_config(run_dir, overrides, uses=PLAYS)
+    kept = ("team", "policy", "roles")
+    parts = [
+        word
+        for word in overrides
+        if word.lstrip("+").startswith("algorithm.")
+        and not word.lstrip("+").startswith(tuple(f"algorithm.{name}" for name in kept))
+    ]
+    trained = load_run_config(run_dir, [word for word in overrides if word not in parts], uses=PLAYS)
+    name = trained.scenario.name
+    chosen = f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"
+    other = load_config([chosen, f"algorithm={literal(algorithm)}", *parts]).algorithm
+    of_run = {name: getattr(trained.algorithm, name) for name in kept}
+    return trained.model_copy(update={"algorithm": other.model_copy(update=of_run)})
 
 
 def tell_loading(console: Console, what: str, setup: Setup) -> None:

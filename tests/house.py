@@ -6,8 +6,8 @@ Every number is counted from the tree as it is, nothing is kept. The exit code i
 * A training step: see `walk.py`. `relay`, `at_grpo`, a tiny base.
 * Climbs of `config`: parameters and fields annotated `Config` in the packages at or below `training` and `scenarios`,
   except `config`. Below the place where a configuration is resolved nothing should receive all of it.
-* Options: leaves of `algorithm.*`, fields whose type holds no further options; and those whose class is in
-  `mas/config`, the space that all algorithms share, and not in a file of their own.
+* Options: leaves of `algorithm.*`, fields whose type holds no further options; those whose class is in `mas/config`,
+  and those that can be set beside any algorithm: the others are parts of an algorithm (`mas.config.owned`).
 * Circles: sets of modules that import each other, directly or through others; imports within functions count. Those
   that only type checkers see (TYPE_CHECKING) are in a second row, folders that import each other in a third.
 * Names of classes that several modules of `mas` define; functions of more than 60 lines, from `def` to their end; files
@@ -185,6 +185,13 @@ def _models_in(annotation: Any) -> Iterator[type[Any]]:
         yield from _models_in(argument)
 
 
+def is_open(key: str) -> bool:
+    """Whether a key of `algorithm.*` can be set beside any algorithm."""
+    from mas.config.owned import is_owned
+
+    return not is_owned(key.removeprefix("algorithm."))
+
+
 def count() -> dict[str, Any]:
     """All of it, as JSON holds it."""
     from mas.config.options import AlgorithmOptions
@@ -219,6 +226,7 @@ def table(found: dict[str, Any]) -> list[tuple[str, int]]:
         ("climbs of config: files", len({place.partition(":")[0] for place in climbing})),
         ("options of algorithm.*", len(found["options"])),
         ("options of algorithm.* in mas/config", sum(m.startswith("mas.config.") for m in found["options"].values())),
+        ("options of algorithm.* beside any algorithm", sum(is_open(key) for key in found["options"])),
         ("circles of imports", len(found["circles"])),
         ("circles of imports: with type checking", len(found["circles_with_type_checking"])),
         ("circles of folders", len(found["circles_of_folders"])),

@@ -1,6 +1,14 @@
 """z of episodes, and half of what each action was paid by itself. Not HRPO of MasHost, which builds a graph."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class ActionOptions(Options):
+    """`step_weight`: of the term that each turn has by itself, beside its trajectory's."""
+
+    step_weight: float = 0.5
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -10,6 +18,7 @@ algorithm = Algorithm(
         scenario="plan_path",
         needs="several turns",
     ),
-    parts={"sampler": {"mode": "parallel"}, "advantage": {"step": {"weight": 0.5, "value": "own", "key": "none"}}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}, "advantage": {"step": {"value": "own", "key": "none"}}},
+    options=ActionOptions,
+    places={"step_weight": "advantage.step.weight"},
 )

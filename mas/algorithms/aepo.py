@@ -1,7 +1,20 @@
 """AEPO, arXiv 2510.14545: a budget shared between whole episodes and branches by entropy; uncertain tokens count
 more, and good ones keep their gradient above the upper bound."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class AepoOptions(Options):
+    """`branch_penalty`, `branch_weight`: a turn is drawn again where (u + weight x (its entropy - that of the first
+    turn)) x (1 - penalty x branches right before it) is at least 0.5, u uniform. `branch_tokens`: the entropy is that
+    of so many first tokens; None: of all. `entropy_weight`: of a token's entropy in its advantage."""
+
+    branch_penalty: float = 0.05
+    branch_weight: float = 0.2
+    branch_tokens: int | None = 50
+    entropy_weight: float = 0.2
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -14,9 +27,15 @@ algorithm = Algorithm(
         needs="several turns",
     ),
     parts={
-        "sampler": {"mode": "entropy_tree", "branch": {"by": "chance", "penalty": 0.05, "weight": 0.2, "tokens": 50}},
-        "advantage": {"scale": "std", "tree": {"backup": "leaf_mean"}, "entropy_weight": 0.2},
+        "sampler": {"mode": "entropy_tree", "branch": {"by": "chance"}},
+        "advantage": {"scale": "std", "tree": {"backup": "leaf_mean"}},
         "loss": {"surrogate": "keep_gradient", "dual_clip": 3.0, "entropy": 0.0},
     },
-    options=NoOptions,
+    options=AepoOptions,
+    places={
+        "branch_penalty": "sampler.branch.penalty",
+        "branch_weight": "sampler.branch.weight",
+        "branch_tokens": "sampler.branch.tokens",
+        "entropy_weight": "advantage.entropy_weight",
+    },
 )

@@ -2,7 +2,15 @@
 it. Its ratio is that to the policy of its time (importance_cap null). Tasks must come again:
 train.tasks.source=epochs."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class ArpoOptions(Options):
+    """`kept`: so many successes of every task are kept, the newest."""
+
+    kept: int = 4
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -16,6 +24,7 @@ algorithm = Algorithm(
         needs="tasks that come again",
         beside="train.tasks.source=epochs train.tasks.count=64",
     ),
-    parts={"sampler": {"mode": "parallel", "replay": {"size": 4}}, "loss": {"importance_cap": None}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}, "loss": {"importance_cap": None}},
+    options=ArpoOptions,
+    places={"kept": "sampler.replay.size"},
 )

@@ -62,8 +62,11 @@ class Algorithm(Generic[OptionsT]):
     `algorithm.*` says. A function that another part would keep from being called is refused.
 
     Attributes:
-        parts: what it sets of `algorithm.*`, as nested mappings; the command line may set it otherwise.
+        parts: what it sets of `algorithm.*`, as nested mappings; the command line may set it otherwise, but for what
+            only some algorithms have.
         options: its own options, which are set as `algorithm.options.KEY=VALUE`.
+        places: name of one of these -> the part below `algorithm` that it sets, as "advantage.step.weight". Parts that
+            only some algorithms have (`mas.config.owned.OWNED`) are set so, or fixed by `parts`.
         advantages: in place of `advantage.baseline` and `advantage.scale`: one advantage per row, for all its turns.
         loss: in place of `loss.surrogate` and its bounds: from `mas.training.losses.tokens.Signals` the loss of each
             token, to minimise, a tensor of J numbers.
@@ -76,6 +79,7 @@ class Algorithm(Generic[OptionsT]):
     recipe: Recipe
     parts: Mapping[str, Any] = field(default_factory=dict)
     options: type[OptionsT]
+    places: Mapping[str, str] = field(default_factory=dict)
     advantages: Callable[[Sequence[Row], OptionsT], Sequence[float]] | None = None
     loss: Callable[[Any, OptionsT], Any] | None = None
     sampler: Callable[[OptionsT], Callable[..., Any]] | None = None

@@ -1,7 +1,18 @@
 """Clip and Delta, arXiv 2410.15115: a learned reward of turns beside the outcome, bounded so that useless turns do
 not pay; PPO."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class ClipDeltaOptions(CriticSettings):
+    """`eta`: what a turn's learned share must be below to count. `reward_lr`, `reward_epochs`: how the estimator of
+    these shares learns."""
+
+    eta: float = 0.5
+    reward_lr: float = 3e-4
+    reward_epochs: int = 8
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -14,8 +25,14 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "reward": {"model": {"kind": "progress", "bound": "both", "eta": 0.5, "lr": "3e-4", "epochs": 8}},
+        "reward": {"model": {"kind": "progress", "bound": "both"}},
         "advantage": {"baseline": "critic"},
     },
-    options=NoOptions,
+    options=ClipDeltaOptions,
+    places={
+        **CRITIC,
+        "eta": "reward.model.eta",
+        "reward_lr": "reward.model.lr",
+        "reward_epochs": "reward.model.epochs",
+    },
 )

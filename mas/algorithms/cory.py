@@ -1,7 +1,16 @@
 """CORY, arXiv 2410.06101: pioneer and observer are paid together, each learns by a PPO of its own, and they swap
 roles."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class CoryOptions(CriticSettings):
+    """`swap_roles`: each takes the adapter of the one before it, every `swap_every` steps."""
+
+    swap_roles: tuple[str, ...] = ("pioneer", "observer")
+    swap_every: int = 5
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -13,11 +22,11 @@ algorithm = Algorithm(
     ),
     parts={
         "team": "pair",
-        "swap": {"roles": ["pioneer", "observer"], "every": 5},
         "sampler": {"mode": "parallel"},
         "reward": {"alpha": 0.0, "shared": True},
         "advantage": {"baseline": "critic"},
         "loss": {"kl": 0.4, "kl_in": "reward", "entropy": 0.0},
     },
-    options=NoOptions,
+    options=CoryOptions,
+    places={**CRITIC, "swap_roles": "swap.roles", "swap_every": "swap.every"},
 )

@@ -1,7 +1,8 @@
 """DPO, arXiv 2305.18290, online: of the candidates of a decision, each above their mean is preferred to each below
 it."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import PREFERENCE, PreferenceSettings
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -13,7 +14,8 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "tree"},
         "update": "preference",
-        "preference": {"value": "reward", "threshold": None, "sft": 0.0},
+        "preference": {"value": "reward"},
     },
-    options=NoOptions,
+    options=PreferenceSettings,
+    places=PREFERENCE,
 )

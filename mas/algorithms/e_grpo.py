@@ -1,6 +1,16 @@
 """E-GRPO, arXiv 2510.24694: wrong answers earn by the task's entities that were found, up to the group's best."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class EGrpoOptions(Options):
+    """`partial`: what a wrong answer earns that came as near as the best of its group. `most_tokens`: of an agent in an
+    episode; who says more earns none of that, and is not trained; None: there is no bound."""
+
+    partial: float = 0.3
+    most_tokens: int | None = None
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -16,8 +26,9 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "reward": {"source": "outcome", "failure": 0.0, "partial": {"alpha": 0.3}},
+        "reward": {"source": "outcome", "failure": 0.0},
         "loss": {"clip_high": 0.28},
     },
-    options=NoOptions,
+    options=EGrpoOptions,
+    places={"partial": "reward.partial.alpha", "most_tokens": "reward.partial.most"},
 )

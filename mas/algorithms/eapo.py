@@ -1,7 +1,15 @@
 """EAPO of IterResearch, arXiv 2511.07327: earlier turns of long runs earn less, each turn is compared by itself, and
 of a step's turns as many are learned from as ranks could share."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class EapoOptions(Options):
+    """`multiple_of`: so many rows of an adapter are learned from as the largest multiple of it; None: all."""
+
+    multiple_of: int | None = 8
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -21,7 +29,8 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "parallel"},
         "reward": {"discount": 0.95},
-        "loss": {"ratio": "turn", "clip_high": 0.28, "dual_clip": None, "multiple_of": 8},
+        "loss": {"ratio": "turn", "clip_high": 0.28, "dual_clip": None},
     },
-    options=NoOptions,
+    options=EapoOptions,
+    places={"multiple_of": "loss.multiple_of"},
 )

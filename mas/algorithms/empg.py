@@ -1,6 +1,17 @@
 """EMPG, arXiv 2509.09265: turns of low entropy count more, and those that lead to one get a bonus."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class EmpgOptions(Options):
+    """Advantages x exp(-`scale` H) / mean, + `clarity` x exp(-`clarity_scale` H of the next turn), less the mean. H:
+    the turn's mean entropy a token, from 0 to 1 over a batch."""
+
+    scale: float = 1.0
+    clarity: float = 0.05
+    clarity_scale: float = 1.0
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -10,6 +21,11 @@ algorithm = Algorithm(
         differs=("its constants are ours, the exponential form of the bonus is our reading; entropies within a role"),
         needs="several turns",
     ),
-    parts={"sampler": {"mode": "parallel"}, "advantage": {"uncertainty": {"scale": 1.0, "clarity": 0.05}}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}},
+    options=EmpgOptions,
+    places={
+        "scale": "advantage.uncertainty.scale",
+        "clarity": "advantage.uncertainty.clarity",
+        "clarity_scale": "advantage.uncertainty.clarity_scale",
+    },
 )

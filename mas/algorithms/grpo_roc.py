@@ -1,6 +1,16 @@
 """GRPO-RoC of rStar2-Agent, arXiv 2508.20722: twice as many episodes are played, and the cleanest successes kept."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class GrpoRocOptions(Options):
+    """`factor`: so many times as many episodes are played as are kept. `least`: so many failures and so many successes
+    are kept where there are as many."""
+
+    factor: int = 2
+    least: int = 2
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -16,6 +26,7 @@ algorithm = Algorithm(
         ),
         scenario="tool_use",
     ),
-    parts={"sampler": {"mode": "parallel", "resample": {"factor": 2}}, "loss": {"clip_high": 0.28, "entropy": 0.0}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}, "loss": {"clip_high": 0.28, "entropy": 0.0}},
+    options=GrpoRocOptions,
+    places={"factor": "sampler.resample.factor", "least": "sampler.resample.least"},
 )

@@ -1,6 +1,18 @@
 """IGPO, arXiv 2510.14967: a turn earns what it added to the probability of the right answer, beside the outcome."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from typing import Literal
+
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class IgpoOptions(Options):
+    """`gain`: of a turn, in the `probability` of the right answer (the geometric mean over its tokens), or in their
+    mean log-probability (`logprob`). `discount`: of what comes later, per wave of turns."""
+
+    gain: Literal["probability", "logprob"] = "probability"
+    discount: float = 1.0
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -16,9 +28,10 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "reward": {"source": "outcome", "gain": {"of": "probability"}},
+        "reward": {"source": "outcome"},
         "advantage": {"baseline": "mean", "scale": "std"},
         "loss": {"kl": 0.001},
     },
-    options=NoOptions,
+    options=IgpoOptions,
+    places={"gain": "reward.gain.of", "discount": "reward.gain.discount"},
 )

@@ -2,7 +2,18 @@
 above a half. Who speaks first imitates, the others also prefer. Our reading: one loss, on trees of the policy of
 each step."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import PREFERENCE, PreferenceSettings
+
+
+class MaltOptions(PreferenceSettings):
+    """`sft_only`: roles that only imitate. `max_leaves`: ends of a task's tree at most."""
+
+    threshold: float | None = 0.5
+    sft: float = 1.0
+    sft_only: tuple[str, ...] = ("generator",)
+    max_leaves: int = 256
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -15,7 +26,7 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "full_tree", "candidates": 3},
         "update": "preference",
-        "preference": {"sft_only": ["generator"]},
     },
-    options=NoOptions,
+    options=MaltOptions,
+    places={**PREFERENCE, "sft_only": "preference.sft_only", "max_leaves": "sampler.max_leaves"},
 )

@@ -1,7 +1,15 @@
 """MATPO, arXiv 2510.04678: one model plays planner and workers; a worker has the advantage of the planner that
 called it."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class MatpoOptions(Options):
+    """`inherit`: the agent whose advantage all others have."""
+
+    inherit: str = "planner"
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -17,8 +25,8 @@ algorithm = Algorithm(
         "policy": "shared",
         "sampler": {"mode": "parallel"},
         "reward": {"weights": {"right": 0.9, "format": 0.1}, "failure": 0.0},
-        "advantage": {"inherit": "planner"},
         "loss": {"entropy": 0.0, "aggregation": "episode_mean"},
     },
-    options=NoOptions,
+    options=MatpoOptions,
+    places={"inherit": "advantage.inherit"},
 )

@@ -1,7 +1,8 @@
 """MMOA-RAG, arXiv 2501.15228: one policy is rewriter, selector and answerer; PPO on the answer's F1 and their own
 penalties."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -18,5 +19,6 @@ algorithm = Algorithm(
         "advantage": {"baseline": "critic"},
         "loss": {"kl": 0.01, "kl_in": "reward", "entropy": 0.0},
     },
-    options=NoOptions,
+    options=CriticSettings,
+    places=CRITIC,
 )

@@ -1,7 +1,24 @@
 """OPRL (iStar), arXiv 2509.19199: beside trajectories, what an implicit reward model says of each turn, as z of the
 group."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from typing import Literal
+
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class OprlOptions(Options):
+    """`step_weight`: of what the reward model says of a turn, beside the outcome. `step_scale`: that is divided by its
+    standard deviation, or not. `beta`: the reward model's; `pooling`: an episode has the sum of its turns' rewards, or
+    their mean. `reward_lr`, `reward_epochs`: how the reward model learns."""
+
+    step_weight: float = 1.0
+    step_scale: Literal["std", "none"] = "std"
+    beta: float = 0.05
+    pooling: Literal["sum", "mean"] = "sum"
+    reward_lr: float = 3e-3
+    reward_epochs: int = 4
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -21,8 +38,16 @@ algorithm = Algorithm(
         "advantage": {
             "baseline": "leave_one_out",
             "scale": "none",
-            "step": {"value": "model", "key": "group", "baseline": "leave_one_out", "scale": "std"},
+            "step": {"value": "model", "key": "group", "baseline": "leave_one_out"},
         },
     },
-    options=NoOptions,
+    options=OprlOptions,
+    places={
+        "step_weight": "advantage.step.weight",
+        "step_scale": "advantage.step.scale",
+        "beta": "reward.model.beta",
+        "pooling": "reward.model.pooling",
+        "reward_lr": "reward.model.lr",
+        "reward_epochs": "reward.model.epochs",
+    },
 )

@@ -1,7 +1,8 @@
 """OWL, arXiv 2505.23885: only the planner is trained, by the better and worse of its own plans; workers are plugged
 in."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import PREFERENCE, PreferenceSettings
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -21,8 +22,9 @@ algorithm = Algorithm(
         "roles": ["planner"],
         "sampler": {"mode": "tree", "lookahead": "episode"},
         "update": "preference",
-        "preference": {"value": "reward", "threshold": None, "sft": 0.0},
+        "preference": {"value": "reward"},
         "reward": {"failure": 0.0},
     },
-    options=NoOptions,
+    options=PreferenceSettings,
+    places=PREFERENCE,
 )

@@ -1,6 +1,22 @@
 """PilotRL, arXiv 2508.00344: the executor is paid for following the plan, then the planner for its plans, then both."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import StageSettings
+from mas.core.options import Options
+
+STAGES = (
+    StageSettings(roles=("executor",), steps=5, weights={"right": 0.0, "follow": 1.0}),
+    StageSettings(roles=("planner",), steps=10, weights={"follow": 0.0}),
+    StageSettings(roles=("planner", "executor"), steps=100, weights={"follow": 0.0}),
+)
+"""Who trains when, and what is paid then."""
+
+
+class PilotrlOptions(Options):
+    """`stages`: who trains for how many steps, and what is paid then; empty: all roles, all the time."""
+
+    stages: tuple[StageSettings, ...] = STAGES
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -12,11 +28,7 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "stages": [
-            {"roles": ["executor"], "steps": 5, "weights": {"right": 0.0, "follow": 1.0}},
-            {"roles": ["planner"], "steps": 10, "weights": {"follow": 0.0}},
-            {"roles": ["planner", "executor"], "steps": 100, "weights": {"follow": 0.0}},
-        ],
     },
-    options=NoOptions,
+    options=PilotrlOptions,
+    places={"stages": "stages"},
 )

@@ -1,6 +1,14 @@
 """POAD, arXiv 2405.15821: PPO whose discount counts the turns of an agent and not their tokens."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class PoadOptions(CriticSettings):
+    """`gamma`: from turn to turn."""
+
+    gamma: float = 0.95
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -12,8 +20,9 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "parallel"},
         "advantage": {"baseline": "critic"},
-        "critic": {"level": "bad", "gamma": 0.95, "lam": 0.95},
+        "critic": {"level": "bad"},
         "loss": {"entropy": 0.01},
     },
-    options=NoOptions,
+    options=PoadOptions,
+    places=CRITIC,
 )

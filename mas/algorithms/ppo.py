@@ -1,6 +1,7 @@
 """PPO, arXiv 1707.06347: a critic per adapter, an advantage per token, over whole episodes of the team."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -10,5 +11,6 @@ algorithm = Algorithm(
         differs="the critic is an adapter of the same base with a linear head",
     ),
     parts={"sampler": {"mode": "parallel"}, "advantage": {"baseline": "critic"}},
-    options=NoOptions,
+    options=CriticSettings,
+    places=CRITIC,
 )

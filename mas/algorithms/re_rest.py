@@ -1,7 +1,17 @@
 """Re-ReST, arXiv 2406.01495: a reflector repairs what failed; what the environment accepts is imitated, first
 answers by whoever gave them, repairs by the reflector and, as answers to the first prompt, by whoever failed."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class ReRestOptions(Options):
+    """`threshold`: what is paid more is imitated; None: more than the mean of its siblings. `repairs`: also as answers
+    to the prompt of the first attempt."""
+
+    threshold: float | None = 0.5
+    repairs: bool = True
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -17,7 +27,8 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "tree", "lookahead": "turn", "commit_best": 0.0, "attempts": {"guide": "repair"}},
         "update": "preference",
-        "preference": {"value": "reward", "dpo": 0.0, "repairs": True},
+        "preference": {"value": "reward", "dpo": 0.0},
     },
-    options=NoOptions,
+    options=ReRestOptions,
+    places={"threshold": "preference.threshold", "repairs": "preference.repairs"},
 )

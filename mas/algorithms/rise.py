@@ -1,7 +1,15 @@
 """RISE, arXiv 2407.18219: attempts follow each other, what was tried in the prompt; at each the best of eight
 answers are imitated, and any of them goes on. Our reading: those above the mean of their siblings."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class RiseOptions(Options):
+    """`threshold`: what is paid more is imitated; None: more than the mean of its siblings."""
+
+    threshold: float | None = None
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -19,7 +27,8 @@ algorithm = Algorithm(
             "attempts": {"most": 3, "guide": "none", "stop": "never"},
         },
         "update": "preference",
-        "preference": {"value": "reward", "threshold": None, "dpo": 0.0},
+        "preference": {"value": "reward", "dpo": 0.0},
     },
-    options=NoOptions,
+    options=RiseOptions,
+    places={"threshold": "preference.threshold"},
 )

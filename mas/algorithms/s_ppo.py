@@ -1,6 +1,7 @@
 """S-PPO, arXiv 2511.20718: PPO of tokens whose updates are smaller the more clipping takes from their gradient."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -10,5 +11,6 @@ algorithm = Algorithm(
         differs="divided by 1 + the norm, as nothing is taken on policy; of each adapter and mini-batch",
     ),
     parts={"sampler": {"mode": "parallel"}, "advantage": {"baseline": "critic"}, "loss": {"bias_correction": True}},
-    options=NoOptions,
+    options=CriticSettings,
+    places=CRITIC,
 )

@@ -1,6 +1,15 @@
 """ScalingInter-RL of AgentGym-RL, arXiv 2509.08755: episodes may take more turns as training goes on."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class ScalingInterOptions(Options):
+    """`turns`: an episode ends after so many team turns, the first number for `every` steps, then the next, ..."""
+
+    turns: tuple[int, ...] = (2, 4, 8)
+    every: int = 10
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -10,6 +19,7 @@ algorithm = Algorithm(
         differs="horizons of 2, 4 and 8 turns, for small worlds; no KL of 0.001",
         needs="several turns",
     ),
-    parts={"sampler": {"mode": "parallel", "horizon": {"turns": [2, 4, 8], "every": 10}}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}},
+    options=ScalingInterOptions,
+    places={"turns": "sampler.horizon.turns", "every": "sampler.horizon.every"},
 )

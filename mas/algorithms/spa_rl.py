@@ -1,7 +1,18 @@
 """SPA-RL, arXiv 2505.20732: each turn is paid its estimated share in the outcome, and half a point if it was
 grounded; PPO."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class SpaRlOptions(CriticSettings):
+    """`grounded`: what a turn earns whose output parsed and whose action was legal. `reward_lr`, `reward_epochs`: how
+    the estimator of shares learns."""
+
+    grounded: float = 0.5
+    reward_lr: float = 3e-4
+    reward_epochs: int = 8
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -18,8 +29,14 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "reward": {"model": {"kind": "progress", "joins": "alone", "grounded": 0.5, "lr": "3e-4", "epochs": 8}},
+        "reward": {"model": {"kind": "progress", "joins": "alone"}},
         "advantage": {"baseline": "critic"},
     },
-    options=NoOptions,
+    options=SpaRlOptions,
+    places={
+        **CRITIC,
+        "grounded": "reward.model.grounded",
+        "reward_lr": "reward.model.lr",
+        "reward_epochs": "reward.model.epochs",
+    },
 )

@@ -1,7 +1,15 @@
 """SPIRAL, arXiv 2506.24119: one policy plays both seats against itself; the baseline of each role of each game is
 its running mean reward, read before it learns of the reward."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class SpiralOptions(Options):
+    """`decay`: how slowly a role's running mean forgets."""
+
+    decay: float = 0.95
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -17,5 +25,6 @@ algorithm = Algorithm(
         "reward": {"failure": 0},
         "advantage": {"key": "role", "baseline": "running", "scale": "none"},
     },
-    options=NoOptions,
+    options=SpiralOptions,
+    places={"decay": "advantage.decay"},
 )

@@ -1,6 +1,15 @@
 """SRGPO, arXiv 2512.02631: beside trajectories, what single steps were paid, compared in random groups of 16."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class SrgpoOptions(Options):
+    """`step_weight`: of the term that compares what single turns were paid. `size`: of the random groups of turns."""
+
+    step_weight: float = 0.5
+    size: int = 16
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -12,8 +21,9 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "parallel"},
-        "advantage": {"step": {"weight": 0.5, "value": "reward", "key": "random"}},
+        "advantage": {"step": {"value": "reward", "key": "random"}},
         "loss": {"kl": 0.01, "kl_estimator": "k2"},
     },
-    options=NoOptions,
+    options=SrgpoOptions,
+    places={"step_weight": "advantage.step.weight", "size": "advantage.step.size"},
 )

@@ -1,6 +1,14 @@
 """ST-PPO, arXiv 2511.20718: Turn-PPO whose updates are smaller the more clipping takes from their gradient."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class StPpoOptions(CriticSettings):
+    """`gamma`: from turn to turn."""
+
+    gamma: float = 0.99
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -12,8 +20,9 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "parallel"},
         "advantage": {"baseline": "critic"},
-        "critic": {"level": "turn", "gamma": 0.99},
+        "critic": {"level": "turn"},
         "loss": {"ratio": "turn", "bias_correction": True},
     },
-    options=NoOptions,
+    options=StPpoOptions,
+    places=CRITIC,
 )

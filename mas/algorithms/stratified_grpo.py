@@ -1,6 +1,18 @@
 """Stratified GRPO, arXiv 2510.06214: trajectories are compared with those of episodes with as many searches."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from typing import Literal
+
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class StratifiedOptions(Options):
+    """`by`: compared with trajectories of episodes with as many tool `calls`, or with those of as many `turns`, or
+    `failures` to parse, by the share `blend`; with all by the rest."""
+
+    by: Literal["calls", "turns", "failures"] = "calls"
+    blend: float = 0.8
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -11,6 +23,7 @@ algorithm = Algorithm(
         scenario="retrieval",
         needs="several turns and tools",
     ),
-    parts={"sampler": {"mode": "parallel"}, "advantage": {"strata": {"by": "calls", "blend": 0.8}}},
-    options=NoOptions,
+    parts={"sampler": {"mode": "parallel"}},
+    options=StratifiedOptions,
+    places={"by": "advantage.strata.by", "blend": "advantage.strata.blend"},
 )

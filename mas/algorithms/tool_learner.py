@@ -1,7 +1,17 @@
 """Small LLMs Are Weak Tool Learners, arXiv 2401.07324: one backbone imitates what is good of all roles, then each
 role goes on with a copy of it. Our reading: good are answers above the mean of their siblings."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.core.options import Options
+
+
+class ToolLearnerOptions(Options):
+    """`fork_after`: so many steps all roles learn through one adapter, then each through a copy of it. `threshold`:
+    what is paid more is imitated; None: more than the mean of its siblings."""
+
+    fork_after: int = 8
+    threshold: float | None = None
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -16,9 +26,9 @@ algorithm = Algorithm(
     ),
     parts={
         "sampler": {"mode": "tree"},
-        "fork": {"after": 8},
         "update": "preference",
-        "preference": {"value": "reward", "threshold": None, "dpo": 0.0},
+        "preference": {"value": "reward", "dpo": 0.0},
     },
-    options=NoOptions,
+    options=ToolLearnerOptions,
+    places={"fork_after": "fork.after", "threshold": "preference.threshold"},
 )

@@ -1,6 +1,14 @@
 """Turn-PPO, arXiv 2512.17008: one advantage and one ratio for all tokens of a turn, with a critic."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import CRITIC, CriticSettings
+
+
+class TurnPpoOptions(CriticSettings):
+    """`gamma`: from turn to turn."""
+
+    gamma: float = 0.99
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -12,8 +20,9 @@ algorithm = Algorithm(
     parts={
         "sampler": {"mode": "parallel"},
         "advantage": {"baseline": "critic"},
-        "critic": {"level": "turn", "gamma": 0.99},
+        "critic": {"level": "turn"},
         "loss": {"ratio": "turn"},
     },
-    options=NoOptions,
+    options=TurnPpoOptions,
+    places=CRITIC,
 )

@@ -1,7 +1,22 @@
 """WaltzRL, arXiv 2510.08240: the feedback agent is trained first, then both, without pay for labels alone; each
 one's rewards whitened over its batch."""
 
-from mas.algorithms.base import Algorithm, NoOptions, Recipe
+from mas.algorithms.base import Algorithm, Recipe
+from mas.algorithms.settings import StageSettings
+from mas.core.options import Options
+
+STAGES = (
+    StageSettings(roles=("feedback",), steps=5),
+    StageSettings(roles=("conversation", "feedback"), steps=100, weights={"label": 0.0}),
+)
+"""Who trains when, and what is paid then."""
+
+
+class WaltzrlOptions(Options):
+    """`stages`: who trains for how many steps, and what is paid then; empty: all roles, all the time."""
+
+    stages: tuple[StageSettings, ...] = STAGES
+
 
 algorithm = Algorithm(
     recipe=Recipe(
@@ -15,10 +30,7 @@ algorithm = Algorithm(
         "sampler": {"mode": "parallel"},
         "reward": {"alpha": 0.0, "of": "turn"},
         "advantage": {"baseline": "none", "scale": "none", "whiten": "turns"},
-        "stages": [
-            {"roles": ["feedback"], "steps": 5},
-            {"roles": ["conversation", "feedback"], "steps": 100, "weights": {"label": 0.0}},
-        ],
     },
-    options=NoOptions,
+    options=WaltzrlOptions,
+    places={"stages": "stages"},
 )

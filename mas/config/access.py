@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mas.algorithms.registry import SHIPPED
 from mas.config.options import TINY, Config
 from mas.config.servers import ServerOptions
 from mas.config.sources import CHAT, STEP, RunSource, chat_options
@@ -72,7 +73,8 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
     if config.algorithm.code is not None and is_code(config.algorithm.code):
         code = config.algorithm.code
         found.append(Access("code", f"import {_function(code)}", "algorithm.code", {"algorithm.code": code}))
-    found += _path_accesses(config.algorithm.options, "algorithm.options", run)
+    if config.algorithm.code not in SHIPPED:
+        found += _path_accesses(config.algorithm.options, "algorithm.options", run)
     team = config.algorithm.team
     if team.endswith(_SUFFIXES) and not is_inside(team, run):
         found.append(Access("file", f"read {_path(team)}", "algorithm.team", {"algorithm.team": team}))

@@ -1,283 +1,234 @@
 """Which parts of an algorithm do not go together, whatever each of them says by itself."""
 
-from typing import TYPE_CHECKING
-
-from mas.config.reward_combinations import why_unpayable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
+    from mas.config.algorithm import AlgorithmOptions
+
+_WHOLE = (
+    "advantage.step advantage.strata advantage.early advantage.inherit reward.discount reward.of sampler.resample "
+    "sampler.replay reward.model reward.gain reward.partial reward.shared reward.proposer reward.source=outcome "
+    "update=training_free"
+)
+_BY_MORE_THAN_GROUPS = (
+    "update=training_free advantage.baseline=none|running|critic reward.model reward.gain reward.partial advantage.key"
+)
+_STEPS = (
+    "update!=policy_gradient sampler.mode=full_tree|entropy_tree sampler.refill sampler.filter sampler.replay "
+    "reward.shared reward.proposer advantage.inherit advantage.key=episode stages swap fork opponents"
+)
+_GROUPS = (
+    "advantage.key advantage.components advantage.strata advantage.step advantage.early advantage.inherit "
+    "advantage.uncertainty advantage.entropy_weight advantage.whiten"
+)
+_RULES: tuple[tuple[str, str, str], ...] = (
+    # how it is sampled
+    (_WHOLE, "sampler.mode!=parallel", "that is of whole episodes, which sampler.mode=parallel plays"),
+    (
+        "update=preference",
+        "sampler.mode=parallel|entropy_tree",
+        "candidates of one prompt and state are compared: use sampler.mode=full_tree, or sampler.mode=tree with "
+        "preference.value=reward",
+    ),
+    (
+        "update=preference&preference.value=outcome",
+        "sampler.mode=tree",
+        "no episode is played from a candidate: use sampler.mode=full_tree, or preference.value=reward",
+    ),
+    ("sampler.refill sampler.filter.by=equal", _BY_MORE_THAN_GROUPS, "not only differences inside groups teach"),
+    ("sampler.replay", f"{_BY_MORE_THAN_GROUPS} swap", "an earlier success is compared inside its group, as it was"),
+    ("advantage.key=episode", "sampler.mode=full_tree|entropy_tree", "a turn is in many episodes there"),
+    # trees
+    (
+        "sampler.mode=entropy_tree&update=policy_gradient",
+        "-advantage.tree",
+        "the ends of a tree are compared as advantage.tree says",
+    ),
+    ("advantage.tree", "sampler.mode!=entropy_tree", "it compares the ends of entropy trees"),
+    (
+        "advantage.tree",
+        "advantage.key advantage.baseline advantage.scale advantage.single advantage.components reward.length "
+        "loss.kl&loss.kl_in=reward",
+        "the ends of a tree, whole episodes, are compared by mean and spread",
+    ),
+    ("sampler.mode=entropy_tree", "advantage.uncertainty sampler.filter", "a turn is read beside the rest of its tree"),
+    # how it is compared
+    ("advantage.baseline=none", "advantage.scale=std", "nothing is compared, so that there is no spread"),
+    ("advantage.baseline=running", "advantage.key!=role advantage.scale!=none", "it is a mean per role: write both"),
+    ("advantage.strata", "advantage.key advantage.baseline advantage.components", "strata are groups with a mean"),
+    (
+        "loss.surrogate=gmpo",
+        "advantage.entropy_weight advantage.baseline=critic&critic.level!=turn",
+        "gmpo weighs a turn as one, and tokens have their own advantages there",
+    ),
+    ("advantage.baseline=critic", _GROUPS, "a critic compares with no group (its option whiten whitens)"),
+    (
+        "advantage.baseline=critic",
+        "reward.discount reward.length loss.smoothing loss.multiple_of",
+        "a critic reads what every turn was paid, and learns from every token",
+    ),
+    (
+        "advantage.components",
+        "advantage.baseline advantage.scale advantage.whiten reward.length loss.kl&loss.kl_in=reward",
+        "each named term is compared by mean and spread",
+    ),
+    (
+        "advantage.single=raw",
+        "advantage.baseline=none|running|critic advantage.components advantage.strata",
+        "it has no effect: a group of one is not compared as a group there",
+    ),
+    ("reward.of=turn", "reward.discount advantage.early advantage.strata", "turns are compared by themselves"),
+    ("advantage.key=prompt", "advantage.early", "turns are compared by themselves"),
+    ("reward.discount", "advantage.components advantage.strata advantage.early", "turns are compared by themselves"),
+    (
+        "advantage.inherit",
+        "reward.discount advantage.step advantage.strata advantage.key=prompt reward.of",
+        "an agent must have one advantage in an episode to be inherited",
+    ),
+    # adapters
+    ("update=training_free", "swap warm_start opponents reward.shared reward.proposer", "it trains no adapter"),
+    ("swap", "policy=shared", "there is only one adapter"),
+    (
+        "opponents",
+        "warm_start sampler.replay reward.proposer advantage.key=episode",
+        "only the learner's seats are learned from, in games with changing opponents",
+    ),
+    ("stages", "roles", "stages name the roles of each: leave roles out"),
+    (
+        "fork",
+        "policy=shared update=training_free swap sampler.replay advantage.baseline=critic reward.model loss.smoothing",
+        "each role gets a copy of one adapter, and of nothing that is kept beside it",
+    ),
+    # attempts
+    ("reward.of=attempt|improvement", "-sampler.attempts", "an episode is one: give sampler.attempts"),
+    (
+        "reward.of=improvement",
+        "reward.discount advantage.step advantage.baseline=critic",
+        "they read what single turns were paid",
+    ),
+    (
+        "sampler.attempts",
+        "sampler.mode=parallel&reward.of=trajectory|turn sampler.mode=full_tree|entropy_tree",
+        "to fail first and then to succeed would earn more than to succeed at once: write sampler.mode=parallel with "
+        "reward.of=attempt, or sampler.mode=tree",
+    ),
+    (
+        "sampler.attempts",
+        "reward.model reward.gain reward.partial advantage.early reward.shared sampler.horizon reward.source=outcome",
+        "it reads whole episodes, and an episode is several attempts",
+    ),
+    (
+        "preference.repairs&update=preference",
+        "sampler.attempts.guide!=repair sampler.mode=full_tree sampler.filter",
+        "a repair belongs to one failed answer: write sampler.attempts.guide=repair, sampler.mode=tree and no filter",
+    ),
+    # rewards
+    ("reward.model", "update!=policy_gradient", "it pays what the policy gradient follows"),
+    ("reward.model.joins=step", "advantage.step.value!=model", "only advantage.step.value=model reads it"),
+    ("advantage.step.value=model", "reward.model.joins!=step", "it reads reward.model with joins=step"),
+    ("reward.model.joins=alone", "sampler.filter", "rewards are compared as they are sampled"),
+    (
+        "reward.late reward.cost",
+        "reward.model.joins=alone advantage.tree update=preference&preference.value=outcome "
+        "update=training_free&experience.score=success",
+        "it pays terms that nobody reads",
+    ),
+    ("reward.late.steps", _STEPS, "groups wait over steps"),
+    ("reward.cost", "sampler.mode=full_tree|entropy_tree", "turns are shared among episodes"),
+    (
+        "reward.gain reward.partial",
+        "update!=policy_gradient reward.discount reward.of advantage.key advantage.components "
+        "advantage.baseline=critic",
+        "that is of whole trajectories of one group",
+    ),
+    (
+        "reward.gain",
+        "advantage.baseline advantage.scale advantage.single advantage.strata advantage.inherit",
+        "gains and rewards are each compared by mean and spread of their group",
+    ),
+    (
+        "reward.shared",
+        "reward.of advantage.step sampler.filter sampler.refill",
+        "they read what each agent, or each turn, was paid alone",
+    ),
+    (
+        "reward.source=outcome",
+        "advantage.components advantage.step.value=own reward.late reward.shared reward.proposer "
+        "reward.model&reward.model.joins!=step",
+        "it pays no named term but failure",
+    ),
+)
+"""Any of the first terms, any of the second, and why not both. `path=a|b` and `path!=a|b` compare with these values,
+`path` with the default, `-path` says that it is as by default; `&` joins terms that must all hold."""
 
 
 def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
     """Why parts do not go together; None: they do."""
-    wrong = _of_sampling(algorithm) | _of_comparing(algorithm) | _of_turns(algorithm) | _of_updates(algorithm)
-    wrong |= _of_trees(algorithm) | _of_forks(algorithm) | _of_opponents(algorithm)
-    return next((reason for reason, is_wrong in wrong.items() if is_wrong), None) or why_unpayable(algorithm)
+    for left, right, reason in _RULES:
+        for one in left.split():
+            other = next((term for term in right.split() if _holds(one, algorithm) and _holds(term, algorithm)), None)
+            if other is not None:
+                return f"{_shown(one, algorithm)} does not go together with {_shown(other, algorithm)}: {reason}"
+    wrong = _of_numbers(algorithm)
+    return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
-def why_single_idle(advantage: "AdvantageOptions") -> str | None:
-    """Why a group of one gets nothing by `advantage.single`; None: it does."""
-    if advantage.baseline in ("none", "running", "critic"):
-        return f"advantage.baseline={advantage.baseline} compares with no group"
-    slots = {"components": advantage.components, "strata": advantage.strata is not None}
-    name = next((name for name, is_there in slots.items() if is_there), None)
-    return f"with advantage.{name} a group of one gets 0" if name is not None else None
-
-
-def _of_sampling(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    sampler = algorithm.sampler
-    is_tree, is_preference = sampler.mode != "parallel", algorithm.update == "preference"
-    by_groups = {
-        "sampler.refill": sampler.refill > 0,
-        "sampler.filter.by=equal": sampler.filter is not None and sampler.filter.by == "equal",
-    }
-    other = _why_not_by_groups(algorithm)
+def _of_numbers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
+    """What compares numbers or lists."""
+    sampler, costs, roles = algorithm.sampler, algorithm.reward.cost, algorithm.roles
+    is_tree, attempts = sampler.mode == "tree", sampler.attempts
     return {
-        "update=preference compares candidates of one prompt and state, and sampler.mode=parallel has none; use "
-        "sampler.mode=full_tree, or sampler.mode=tree with preference.value=reward": is_preference and not is_tree,
-        "preference.value=outcome is the share of won episodes below a candidate, and sampler.mode=tree plays none "
-        "from it; use sampler.mode=full_tree, or preference.value=reward": (
-            is_preference and sampler.mode == "tree" and algorithm.preference.value == "outcome"
-        ),
-        "advantage.step, advantage.strata, advantage.early, advantage.inherit, reward.discount and reward.of need "
-        "trajectories of many turns: write sampler.mode=parallel; in tree sampling every turn is a trajectory of its "
-        "own": (is_tree and _needs_trajectories(algorithm)),
-        "sampler.resample keeps some of many whole episodes: write sampler.mode=parallel": (
-            is_tree and sampler.resample is not None
-        ),
-        "sampler.replay puts whole episodes into groups of them: write sampler.mode=parallel": (
-            is_tree and sampler.replay is not None
-        ),
-        f"sampler.replay gives groups without a success something to be compared with, and {other} compares with no "
-        "such group: leave sampler.replay out": sampler.replay is not None and other is not None,
-        "sampler.replay keeps what roles said through their adapters, and algorithm.swap exchanges these: leave one of "
-        "them out": sampler.replay is not None and algorithm.swap is not None,
-    } | {
-        f"{name} leaves out what cannot be learned from differences inside groups, and {other} learns from others as "
-        f"well: leave {name} out": is_there and other is not None
-        for name, is_there in by_groups.items()
-    }
-
-
-def _of_trees(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What an entropy tree asks for."""
-    sampler, advantage, tree = algorithm.sampler, algorithm.advantage, algorithm.advantage.tree
-    is_grown = sampler.mode == "entropy_tree"
-    usual = ("group", "mean", "std", "zero", False)
-    return {
-        "sampler.mode=entropy_tree compares the ends of a tree, and advantage.tree says how: write "
-        "advantage.tree.backup=child_softmax, child_mean or leaf_mean": (
-            is_grown and tree is None and algorithm.update == "policy_gradient"
-        ),
-        "advantage.tree compares the ends of entropy trees: write sampler.mode=entropy_tree, or leave tree out": (
-            tree is not None and not is_grown
-        ),
-        "advantage.tree compares the ends of a tree by mean and spread: leave advantage.key, baseline, scale, single "
-        "and components as they are": tree is not None
-        and (advantage.key, advantage.baseline, advantage.scale, advantage.single, advantage.components) != usual,
-        "advantage.tree compares whole episodes, which reward.length and a KL in the reward do not change: leave "
-        "reward.length out, and write loss.kl_in=loss": (
-            tree is not None
-            and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
-        ),
-        "advantage.uncertainty reads the next turn of a trajectory, and in entropy trees every turn is one of its own: "
-        "leave it out": is_grown and advantage.uncertainty is not None,
-        "sampler.filter would take turns out of the midst of trees: leave it out, or choose another sampler.mode": (
-            is_grown and sampler.filter is not None
-        ),
-        "update=preference compares candidates of one prompt and state, and the branches of sampler.mode=entropy_tree "
-        "are too few for that: use sampler.mode=full_tree": is_grown and algorithm.update == "preference",
         f"sampler.branch.chains={sampler.branch.chains} whole episodes leave nothing to branch of "
         f"sampler.candidates={sampler.candidates}: write fewer chains, or more candidates": (
-            is_grown and sampler.branch.by == "rank" and sampler.branch.chains >= sampler.candidates
+            sampler.mode == "entropy_tree"
+            and sampler.branch.by == "rank"
+            and sampler.branch.chains >= sampler.candidates
         ),
+        f"what a reflector says is paid in the attempt that follows, and sampler.lookahead={sampler.lookahead} ends "
+        "before it: write sampler.lookahead=episode or sampler.mode=parallel": (
+            attempts is not None
+            and attempts.guide == "reflector"
+            and is_tree
+            and sampler.lookahead != "episode"
+            and (not roles or "reflector" in roles)
+        ),
+        "sampler.lookahead=episode adds up what the attempts after a candidate are paid, so that to fail and then to "
+        "succeed earns more than to succeed at once: write sampler.lookahead=turn, or train the reflector alone "
+        "(algorithm.roles=[reflector])": (
+            attempts is not None and is_tree and sampler.lookahead == "episode" and roles != ("reflector",)
+        ),
+        "reward.cost has the same cost twice: name each once": len(set(costs)) < len(costs),
+        "reward.cost=[seconds] measures requests, and candidates of sampler.mode=tree are one request: write "
+        "sampler.mode=parallel, or charge tokens": "seconds" in costs and is_tree,
     }
 
 
-def _why_not_by_groups(algorithm: "AlgorithmOptions") -> str | None:
-    """What learns from more than differences inside sampled groups; None: nothing does."""
-    advantage = algorithm.advantage
-    if algorithm.update == "training_free":
-        return "update=training_free"
-    if advantage.baseline in ("none", "running", "critic"):
-        return f"advantage.baseline={advantage.baseline}"
-    parts = {
-        "reward.model": algorithm.reward.model,
-        "reward.gain": algorithm.reward.gain,
-        "reward.partial": algorithm.reward.partial,
-    }
-    for name, part in parts.items():
-        if part is not None:
-            return name
-    return f"advantage.key={advantage.key}" if advantage.key != "group" else None
+def _holds(term: str, algorithm: "AlgorithmOptions") -> bool:
+    if "&" in term:
+        return all(_holds(part, algorithm) for part in term.split("&"))
+    path, mark, values = term.lstrip("-").partition("=")
+    value, usual = _value(path.rstrip("!"), algorithm)
+    if mark:
+        return (str(value) in values.split("|")) is not path.endswith("!")
+    return (bool(value) and value != usual) is not term.startswith("-")
 
 
-def _of_comparing(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    advantage, has_critic = algorithm.advantage, algorithm.advantage.baseline == "critic"
-    return {
-        "advantage.key=episode compares agents of one role in one episode, or all candidates of a role in one tree: "
-        "write sampler.mode=parallel or sampler.mode=tree": (
-            advantage.key == "episode" and algorithm.sampler.mode not in ("parallel", "tree")
-        ),
-        "advantage.baseline=none compares nothing, so advantage.scale=std has no meaning: choose scale=none": (
-            advantage.baseline == "none" and advantage.scale == "std"
-        ),
-        "advantage.baseline=running is a mean per role: write advantage.key=role and advantage.scale=none": (
-            advantage.baseline == "running" and (advantage.key != "role" or advantage.scale != "none")
-        ),
-        "advantage.strata compares in groups and by their mean: leave key, baseline and components as they are": (
-            advantage.strata is not None
-            and (advantage.key, advantage.baseline, advantage.components) != ("group", "mean", False)
-        ),
-        "advantage.entropy_weight gives every token its advantage, but loss.surrogate=gmpo weighs a turn as one: leave "
-        "it out, or choose another surrogate": (advantage.entropy_weight > 0 and algorithm.loss.surrogate == "gmpo"),
-        f"critic.level={algorithm.critic.level} gives every token its advantage, but loss.surrogate=gmpo weighs a turn "
-        "as one: write critic.level=turn, or another surrogate": (
-            advantage.baseline == "critic" and algorithm.critic.level != "turn" and algorithm.loss.surrogate == "gmpo"
-        ),
-        "advantage.baseline=critic compares with no group: leave advantage.key, components, strata, step, early, "
-        "inherit, uncertainty, entropy_weight and whiten (critic.whiten has it) as they are": (
-            advantage.baseline == "critic" and _compares(advantage)
-        ),
-        "advantage.baseline=critic reads what every turn was paid, which reward.discount and reward.length do not "
-        "change: leave them out (critic.gamma discounts)": (
-            has_critic and (algorithm.reward.discount < 1 or algorithm.reward.length is not None)
-        ),
-        "loss.smoothing is not there with advantage.baseline=critic: leave it out, or choose another baseline": (
-            has_critic and algorithm.loss.smoothing is not None
-        ),
-        "loss.multiple_of is not there with advantage.baseline=critic: leave it out, or choose another baseline": (
-            has_critic and algorithm.loss.multiple_of is not None
-        ),
-        "advantage.components compares each term by mean and spread: leave baseline, scale and whiten as they are": (
-            advantage.components and (advantage.baseline, advantage.scale, advantage.whiten) != ("mean", "std", "none")
-        ),
-        "advantage.components compares terms, and reward.length and a KL in the reward are none: leave reward.length "
-        "out, and write loss.kl_in=loss": (
-            advantage.components
-            and (algorithm.reward.length is not None or (algorithm.loss.kl > 0 and algorithm.loss.kl_in == "reward"))
-        ),
-        f"advantage.single=raw has no effect here: {why_single_idle(advantage)}; leave single out": (
-            advantage.single == "raw" and why_single_idle(advantage) is not None
-        ),
-    }
+def _value(path: str, algorithm: "AlgorithmOptions") -> tuple[Any, Any]:
+    """A value and its default; None and None: its section is not there."""
+    node: Any = algorithm
+    usual: Any = None
+    for name in path.split("."):
+        if node is None:
+            return None, None
+        usual = type(node).model_fields[name].default
+        node = getattr(node, name)
+    return node, usual
 
 
-def _of_turns(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What has one value for a trajectory, beside what gives its turns different ones."""
-    advantage, discount, is_own = algorithm.advantage, algorithm.reward.discount, algorithm.reward.of == "turn"
-    whole = {
-        "components": advantage.components,
-        "strata": advantage.strata is not None,
-        "early": advantage.early is not None,
-    }
-    apart = {
-        f"reward.discount={discount:g}": discount < 1,
-        "advantage.step": advantage.step is not None,
-        "advantage.strata": advantage.strata is not None,
-        "advantage.key=prompt": advantage.key == "prompt",
-        "reward.of=turn": is_own,
-    }
-    return (
-        {
-            "reward.of=turn compares what each turn was paid, and reward.discount its share of the whole: choose one": (
-                is_own and discount < 1
-            ),
-            "reward.of=turn or advantage.key=prompt compares turns, and advantage.early whole episodes: choose one": (
-                advantage.early is not None and (is_own or advantage.key == "prompt")
-            ),
-            "reward.of=turn compares turns, and advantage.strata trajectories by their length: choose one": (
-                is_own and advantage.strata is not None
-            ),
-        }
-        | {
-            f"reward.discount={discount:g} compares every turn by itself, advantage.{name} whole trajectories: leave "
-            "one of them out": is_there and discount < 1
-            for name, is_there in whole.items()
-        }
-        | {
-            f"advantage.inherit gives other agents the one advantage that its agent has in an episode; with {name} its "
-            "turns are not compared as one: leave one of them out": is_there and advantage.inherit is not None
-            for name, is_there in apart.items()
-        }
-    )
-
-
-def _of_updates(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    return {
-        f"update=training_free compares whole episodes of a task, and "
-        f"sampler.mode={algorithm.sampler.mode} plays one: write sampler.mode=parallel": algorithm.is_training_free
-        and algorithm.sampler.mode != "parallel",
-        "algorithm.swap exchanges adapters, and update=training_free has none: leave it out": (
-            algorithm.is_training_free and algorithm.swap is not None
-        ),
-        "algorithm.swap exchanges adapters, and policy=shared has only one: write policy=per_role": (
-            algorithm.swap is not None and algorithm.policy == "shared"
-        ),
-        "algorithm.warm_start trains adapters, and update=training_free has none: leave it out": (
-            algorithm.is_training_free and algorithm.warm_start is not None
-        ),
-        "algorithm.warm_start imitates games in which the team plays all seats, and algorithm.opponents plays some of "
-        "them: leave one of them out": algorithm.warm_start is not None and algorithm.opponents is not None,
-        "algorithm.opponents plays against adapters in training, and update=training_free trains none: leave it out": (
-            algorithm.is_training_free and algorithm.opponents is not None
-        ),
-        "sampler.replay puts successes of earlier steps into a group, and with algorithm.opponents these were won "
-        "against another opponent or in another seat: leave one of them out": (
-            algorithm.sampler.replay is not None and algorithm.opponents is not None
-        ),
-        "algorithm.stages names the roles of each stage, so algorithm.roles has no effect: leave roles out": (
-            bool(algorithm.roles and algorithm.stages)
-        ),
-    }
-
-
-def _of_forks(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """Adapters that begin as copies of one, beside what is kept for each adapter or has only one."""
-    is_forked = algorithm.fork is not None
-    parts = {
-        "policy=shared has one adapter to the end": algorithm.policy == "shared",
-        "update=training_free has none": algorithm.is_training_free,
-        "algorithm.swap exchanges adapters, which are all equal before it": algorithm.swap is not None,
-        "sampler.replay keeps what roles said through the one adapter": algorithm.sampler.replay is not None,
-        "advantage.baseline=critic has a critic for each adapter, which is not copied": (
-            algorithm.advantage.baseline == "critic"
-        ),
-        "reward.model has one for each adapter, which is not copied": algorithm.reward.model is not None,
-        "loss.smoothing keeps entropies of each adapter, which are not copied": algorithm.loss.smoothing is not None,
-    }
-    return {
-        f"algorithm.fork gives each role a copy of one adapter, and {reason}: leave one of them out": is_forked
-        and is_there
-        for reason, is_there in parts.items()
-    }
-
-
-def _of_opponents(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """Opponents, whose turns are not kept, beside what reads those of all seats."""
-    readers = {
-        "reward.proposer reads how all others fared in an episode": algorithm.reward.proposer is not None,
-        "advantage.key=episode compares all agents of one role in an episode": algorithm.advantage.key == "episode",
-    }
-    return {
-        f"algorithm.opponents leaves only the turns of the learner's seats in an episode, and {reader}: leave one of "
-        "them out": algorithm.opponents is not None and is_there
-        for reader, is_there in readers.items()
-    }
-
-
-def _needs_trajectories(algorithm: "AlgorithmOptions") -> bool:
-    advantage = algorithm.advantage
-    slots = (advantage.step, advantage.strata, advantage.early, advantage.inherit)
-    return (
-        any(slot is not None for slot in slots) or algorithm.reward.discount < 1 or algorithm.reward.of != "trajectory"
-    )
-
-
-def _compares(advantage: "AdvantageOptions") -> bool:
-    slots = (advantage.strata, advantage.step, advantage.early, advantage.inherit, advantage.uncertainty)
-    is_usual = (advantage.key, advantage.components, advantage.whiten, advantage.entropy_weight) == (
-        *("group", False, "none"),
-        0,
-    )
-    return not is_usual or any(slot is not None for slot in slots)
+def _shown(term: str, algorithm: "AlgorithmOptions") -> str:
+    """A term as what the algorithm says, such as `reward.discount=0.9`."""
+    if term.startswith("-"):
+        return f"no {term[1:]}"
+    path = term.split("&")[-1].partition("=")[0].rstrip("!")
+    value, _ = _value(path, algorithm)
+    return f"{path}={value}" if isinstance(value, str | int | float) and not isinstance(value, bool) else path

@@ -1,7 +1,6 @@
 """Keys that change nothing beside the other values: refused where somebody sets them, since they would mislead."""
 
 from mas.config.algorithm import AlgorithmOptions, SamplerOptions
-from mas.config.combinations import why_single_idle
 from mas.config.options import Config
 
 
@@ -32,54 +31,32 @@ def why_idle(key: str, config: Config) -> str | None:
 
 def _why_sampler_idle(key: str, sampler: SamplerOptions) -> str | None:
     mode = sampler.mode
-    if key.startswith(_BRANCH):
-        if mode != "entropy_tree":
-            return "only algorithm.sampler.mode=entropy_tree branches"
-        return sampler.branch.why_idle(key.removeprefix(_BRANCH))
     if key in _TREE_ONLY and mode == "full_tree":
         return "algorithm.sampler.mode=full_tree carries every candidate on to the end; only mode=tree looks ahead"
     if key in _TREE_ONLY and mode != "tree":
         return f"algorithm.sampler.mode={mode} plays whole episodes; only mode=tree has decisions to look ahead from"
-    if key == "algorithm.sampler.max_leaves" and mode != "full_tree":
-        return "only algorithm.sampler.mode=full_tree has it"
     return None
 
 
 def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
-    if key == "algorithm.advantage.single":
-        if algorithm.sampler.mode != "parallel":
-            return "tree sampling has no group of one"
-        return why_single_idle(algorithm.advantage)
     if key.startswith("algorithm.reward.weights") and algorithm.reward.source == "outcome":
         return "algorithm.reward.source=outcome pays no named term; weigh it with algorithm.reward.alpha"
     if key in _ALONE and algorithm.reward.model is not None and algorithm.reward.model.joins == "alone":
         return "algorithm.reward.model.joins=alone leaves no term but the model's own"
     if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
         return "only baseline=running forgets"
-    sections = {
-        "algorithm.sampler.filter.": algorithm.sampler.filter,
-        "algorithm.reward.model.": algorithm.reward.model,
-        "algorithm.advantage.step.": algorithm.advantage.step,
-        "algorithm.advantage.uncertainty.": algorithm.advantage.uncertainty,
-    }
-    own = next((prefix for prefix, options in sections.items() if options is not None and key.startswith(prefix)), None)
-    section = sections[own] if own is not None else None
-    return section.why_idle(key.removeprefix(own)) if section is not None and own is not None else None
+    uncertainty = algorithm.advantage.uncertainty
+    if key.startswith(_UNCERTAINTY) and uncertainty is not None:
+        return uncertainty.why_idle(key.removeprefix(_UNCERTAINTY))
+    return None
 
 
 def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
-    is_preference = algorithm.update == "preference"
     if key.startswith(_PREFERENCE):
-        if not is_preference:
-            return "only algorithm.update=preference has it"
         return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
-    if is_preference and key.startswith("algorithm.reward.length"):
-        return "algorithm.update=preference labels by values, from which lengths take nothing"
-    if is_preference and key.startswith((_LOSS, _CRITIC, "algorithm.advantage.")):
+    if algorithm.update == "preference" and key.startswith((_LOSS, "algorithm.advantage.")):
         return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
     if key.startswith(_EXPERIENCE):
-        if not algorithm.is_training_free:
-            return "only algorithm.update=training_free has it"
         return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
     if algorithm.is_training_free and key.startswith(_WEIGHTS):
         return "algorithm.update=training_free changes no weights"
@@ -88,8 +65,6 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
 
 def _why_section_idle(key: str, config: Config) -> str | None:
     algorithm = config.algorithm
-    if reason := _why_update_idle(key, algorithm):
-        return reason
     if key.startswith(_LOSS):
         return algorithm.loss.why_idle(key.removeprefix(_LOSS))
     if key.startswith(_TASKS):
@@ -121,15 +96,15 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
     return None
 
 
-_BRANCH = "algorithm.sampler.branch."
 _ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
 _CRITIC = "algorithm.critic."
 _EXPERIENCE = "algorithm.experience."
 _LOSS = "algorithm.loss."
 _PREFERENCE = "algorithm.preference."
 _TASKS = "train.tasks."
+_UNCERTAINTY = "algorithm.advantage.uncertainty."
 _WEIGHTS = (
-    *("algorithm.loss.", "algorithm.advantage.", "algorithm.critic.", "algorithm.policy", "learner.", "train.canary"),
+    *("algorithm.loss.", "algorithm.advantage.", "algorithm.policy", "learner.", "train.canary"),
     *("model.lora.", "model.adapters"),
 )
 _TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))

@@ -25,14 +25,16 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from mas.algorithms.base import Algorithm
 from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
 from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.idle import why_idle
 from mas.config.literal import literal
-from mas.config.methods import BOUNDING, COMPARING, method_of
+from mas.config.methods import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
+from mas.config.owned import check_open, named, place, placed
 from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
@@ -74,15 +76,23 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     """
     parsed = [_parse(override) for override in listed_overrides(overrides)]
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
-    config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values))
-    if (method := method_of(config.algorithm)) is not None:
-        options = method.options.model_dump(mode="json")
-        config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"options": options})})
+    if code := next((one for one in values if one.key_or_group == "algorithm.code"), None):
+        raise ConfigError(f"{code.input_line!r}: a new run's algorithm is chosen as algorithm=NAME or algorithm=FILE")
+    own = find_algorithm(choices.get("algorithm", Config().algorithm.name))
+    _check_open(values, own)
+    config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values), own)
+    method_of(config.algorithm)  # only for its errors
     for override in values:
         for key, _ in leaves(override.value(), override.key_or_group):
-            if reason := why_idle(key, config):
+            if reason := why_idle(placed(key, own), config):
                 raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
     return config
+
+
+def _check_open(values: Iterable[Override], own: Algorithm[Any] | None) -> None:
+    for override in values:
+        for key, value in leaves(override.value(), override.key_or_group):
+            check_open(key, value, own)
 
 
 def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
@@ -121,18 +131,31 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {_example(override.key_or_group)}, or train a new run"
             )
+    _check_open(parsed, None)
     stored["run_dir"] = str(run)
-    named = dict[str, Any]()
+    given = dict[str, Any]()
     for override in parsed:
         value = _plain_value(override)
         _put(stored, override, value)
-        named |= leaves(value, override.key_or_group)
+        given |= leaves(value, override.key_or_group)
     config = _checked(stored).as_stored()
     kept = run / TEAM_FILE
-    if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in named:
+    if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in given:
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
-    check_stored(config, run, named, uses)
-    return config
+    check_stored(config, run, given, uses)
+    return _with_options(config, {key.split(".")[2] for key in given if key.startswith("algorithm.options.")}, uses)
+
+
+def _with_options(config: Config, changed: Collection[str], uses: Collection[Kind]) -> Config:
+    """A stored configuration with the parts that these options of its algorithm set."""
+    code = config.algorithm.code
+    if not changed or code is None or (code not in SHIPPED and "code" not in uses):
+        return config
+    own, values = find_algorithm(code), config.model_dump(mode="json")
+    options = options_of(own, code, values["algorithm"]["options"]).model_dump(mode="json")
+    values["algorithm"]["options"] = options
+    place(values["algorithm"], own, {name: options[name] for name in changed})
+    return _checked(values, own).as_stored()
 
 
 def listed_overrides(overrides: Sequence[str]) -> list[str]:
@@ -199,11 +222,14 @@ def overrides_of(config: Config) -> list[str]:
     chosen.append(f"algorithm={known if config.algorithm.code is None else literal(config.algorithm.code)}")
     chosen.append(f"engine={config.engine.name}")
     usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
-    wanted = leaves(config.model_dump(mode="json"))
+    own = find_algorithm(known if config.algorithm.code is None else config.algorithm.code)
     return chosen + [
-        f"{key}={literal(value)}"
-        for key, value in wanted
-        if usual.get(key, ...) != value and why_idle(key, config) is None
+        f"{named(key, own)}={literal(value)}"
+        for key, value in leaves(config.model_dump(mode="json"))
+        if usual.get(key, ...) != value
+        and placed(key, own) == key
+        and (key, value) != ("algorithm.code", None)
+        and why_idle(key, config) is None
     ]
 
 
@@ -319,19 +345,34 @@ def _with_values(config: DictConfig, values: Iterable[Override]) -> DictConfig:
     return config
 
 
-def _validated(config: DictConfig) -> Config:
+def _validated(config: DictConfig, own: Algorithm[Any]) -> Config:
     try:
-        return _checked(OmegaConf.to_container(config, resolve=True))
+        values: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(f"a value refers to another one that cannot be found: {first}") from error
+    algorithm = values["algorithm"]
+    if own.has_own and isinstance(algorithm, dict) and isinstance(algorithm.get("options", {}), dict):
+        options = options_of(own, algorithm["code"], algorithm.get("options", {})).model_dump(mode="json")
+        algorithm["options"] = options
+        place(algorithm, own, options)
+    return _checked(values, own)
 
 
-def _checked(values: Any) -> Config:
+def _checked(values: Any, own: Algorithm[Any] | None = None) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(" ".join(describe(detail) for detail in error.errors())) from None
+        raise ConfigError(" ".join(describe(_told(detail, own)) for detail in error.errors())) from None
+
+
+def _told(detail: ErrorDetails, own: Algorithm[Any] | None) -> ErrorDetails:
+    """A problem with a part, of the option that sets it."""
+    key = ".".join(str(part) for part in detail["loc"])
+    told = named(key, own)
+    if told == key or detail["type"] == "extra_forbidden":
+        return detail
+    return {**detail, "loc": tuple(told.split("."))}
 
 
 def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """From `algorithm.code` and `algorithm.options` to functions that training calls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -12,6 +12,7 @@ from mas.algorithms.base import Algorithm, Row
 from mas.algorithms.registry import find_algorithm
 from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.losses import LossOptions
+from mas.config.owned import check_places
 from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
@@ -101,23 +102,31 @@ def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
             )
         return None
     found = find_algorithm(algorithm.code)
-    method = CustomAlgorithm(name=algorithm.code, algorithm=found, options=_options(found, algorithm))
+    method = CustomAlgorithm(
+        name=algorithm.code, algorithm=found, options=options_of(found, algorithm.code, algorithm.options)
+    )
     if reason := _why_unused(found, algorithm):
         raise ConfigError(f"algorithm {algorithm.code!r}: {reason}")
     return method
 
 
-def _options(found: Algorithm[Any], algorithm: AlgorithmOptions) -> Options:
+def options_of(found: Algorithm[Any], name: str, values: Mapping[str, Any]) -> Options:
+    """The options of an algorithm.
+
+    Raises:
+        ConfigError: the values do not fit, or as `check_places`.
+    """
+    check_places(name, found)
     try:
-        options: Options = found.options(**algorithm.options)
+        options: Options = found.options(**values)
     except ValidationError as error:
         problems = []
         for problem in error.errors():
-            name = ".".join(map(str, problem["loc"]))
-            key = ".".join(("algorithm.options", *map(str, problem["loc"])))
-            hint = f" {did_you_mean(name, found.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            problems.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
-        raise ConfigError(f"algorithm {algorithm.code!r}: " + " ".join(problems)) from error
+            key = ".".join(map(str, problem["loc"]))
+            hint = f" {did_you_mean(key, found.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            whole = f"algorithm.options.{key}" if key else "algorithm.options"
+            problems.append(f"{whole}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+        raise ConfigError(f"algorithm {name!r}: " + " ".join(problems)) from error
     return options
 
 

@@ -35,7 +35,7 @@ _GROUPS = (
     "algorithm.sampler.candidates=8",
 )
 _ITS_OWN = (
-    *("algorithm.roles=[]", "algorithm.stages=[]"),
+    "algorithm.roles=[]",
     *("train.start=null", "train.target=null", "train.token_budget=null"),
 )
 """Whom a run trained, what it began with and what ended it is no affair of its answer's."""
@@ -134,6 +134,8 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
     stored = load_run_config(run.path, uses=())
     more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
     config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides], uses=(*PLAYS, "start"))
+    if not any(word.startswith("algorithm.options.stages=") for word in overrides):
+        config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"stages": ()})})
     if game not in ("", known := game_id(config.scenario)):
         raise ConfigError(f"--game {game}: run {run.path} plays {known}; leave --game out")
     return config

@@ -44,7 +44,7 @@ def ablation(overrides: Sequence[str], seeds: int) -> StudyOptions:
     if config.algorithm.roles or config.algorithm.stages:
         raise ConfigError(
             f"algorithm={config.algorithm.name} says with algorithm.roles or .stages who is trained, and the ablation "
-            "does: leave them out (algorithm.stages=[]), or choose another algorithm"
+            "does: leave them out (algorithm.options.stages=[]), or choose another algorithm"
         )
     team = find_team(configured_scenario(config), config.algorithm.team)
     roles = [name for name, role in team.roles.items() if role.trainable]
@@ -53,7 +53,7 @@ def ablation(overrides: Sequence[str], seeds: int) -> StudyOptions:
             f"team {team.name!r} has the trainable roles {roles}: an ablation needs two at least; choose another "
             "scenario or algorithm.team"
         )
-    algorithm = f"algorithm={config.algorithm.name}"
+    algorithm = f"algorithm={named.get('algorithm', config.algorithm.name)}"
     arms = {
         arm: (algorithm, *([] if arm == ALL else [f"algorithm.roles=[{','.join(trained)}]"]))
         for arm, trained in subsets(roles).items()

@@ -37,7 +37,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "agent_turn_parallel": ("algorithm=parallel_grpo", "algorithm.advantage.key=prompt"),
     "episode_branching": ("algorithm=at_grpo", "algorithm.advantage.key=episode"),
     "episode_parallel": ("algorithm=parallel_grpo",),
-    "sft_only": ("algorithm=dpo", "algorithm.preference.dpo=0", "algorithm.preference.sft=1"),
+    "sft_only": ("algorithm=dpo", "algorithm.options.dpo=0", "algorithm.options.sft=1"),
 }
 """`agent_turn`: candidates of one prompt are compared; `episode`: all of a role in one task. `branching`: candidates
 at every decision, one of which goes on; `parallel`: whole episodes. `sft_only` imitates candidates above their mean."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from mas.config.options import AlgorithmOptions
+from mas.config.owned import renamed
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
@@ -43,6 +44,14 @@ def check_trainable(setup: Setup) -> None:
             tokens that vLLM cannot say the supports of, or a team in which time decides what is said; see
             `check_untimed` and `check_siblings`; without gradients a trainable role that does not read experiences.
     """
+    try:
+        _check(setup)
+    except ConfigError as error:
+        own = setup.method.algorithm if setup.method is not None else None
+        raise type(error)(renamed(str(error), own)) from error
+
+
+def _check(setup: Setup) -> None:
     algorithm, scenario, team = setup.algorithm, setup.scenario, setup.team
     if not algorithm.is_training_free:
         check_published(setup.engine)

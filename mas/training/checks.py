@@ -66,12 +66,10 @@ def check_seats(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
         f"sampler.replay {won}": sampler.replay is not None,
         f"sampler.resample {won}": sampler.resample is not None,
         f"advantage.early {won}": advantage.early is not None,
-        "preference.value=outcome reads who won, and seats win and lose apart: write preference.value=reward": (
-            update == "preference" and algorithm.preference.value == "outcome"
-        ),
-        "experience.score=success reads who won, and seats win and lose apart: write experience.score=reward": (
-            update == "training_free" and algorithm.experience.score == "success"
-        ),
+        "preference.value=outcome reads who won, and seats win and lose apart: write "
+        "algorithm.preference.value=reward": (update == "preference" and algorithm.preference.value == "outcome"),
+        "experience.score=success reads who won, and seats win and lose apart: write "
+        "algorithm.experience.score=reward": (update == "training_free" and algorithm.experience.score == "success"),
         "warm_start keeps what succeeded, and seats win and lose apart: write warm_start.threshold": (
             algorithm.warm_start is not None and algorithm.warm_start.threshold is None
         ),

@@ -41,8 +41,8 @@ def check_export(setup: Setup, tasks: int, out: Path) -> None:
     scenario = setup.scenario
     if setup.algorithm.update != "preference":
         raise ConfigError(
-            f"algorithm {setup.algorithm.name!r} has no preferences; add algorithm.update=preference "
-            "algorithm.sampler.mode=full_tree algorithm.sampler.candidates=3"
+            f"algorithm {setup.algorithm.name!r} has no preferences; name one that has: --algorithm dpo or "
+            "--algorithm malt"
         )
     if isinstance(scenario, Finite) and tasks > scenario.size("train"):
         raise ConfigError(f"--tasks {tasks}: scenario {scenario.name!r} has {scenario.size('train')} training tasks")

@@ -21,7 +21,8 @@ def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> No
 def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., Any]) -> None:
     shown = mas("algorithms", "matpo").out
     assert "arXiv 2510.04678" in shown
-    assert "algorithm.advantage.inherit=planner" in shown
+    assert "algorithm.options.inherit=planner" in shown
+    assert "the agent whose advantage all others have" in shown
     assert "mas train scenario=subagents algorithm=matpo" in shown
     assert f"Status: {LEARNED['matpo']}; docs/algorithms/matpo.md" in shown
 

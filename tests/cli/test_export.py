@@ -56,10 +56,19 @@ def test_positives_and_pairs_of_a_run_are_written_role_by_role(run: Path, mas: M
     assert rows(tmp_path / "other" / "refiner.dpo.jsonl") == rows(out / "refiner.dpo.jsonl")
 
 
+def test_another_algorithm_samples_and_labels_the_team_of_a_run(run: Path, mas: Mas, tmp_path: Path) -> None:
+    words = ("algorithm.sampler.candidates=2", "algorithm.options.sft=1")
+    ran = mas("export", str(run), "--out", str(tmp_path / "out"), "--tasks", "2", "--algorithm", "dpo", *words)
+    assert ran.code == 0, ran.err
+    assert sum(len(rows(path)) for path in (tmp_path / "out").iterdir()) > 0
+    refused = mas("export", str(run), "--algorithm", "dpo", "algorithm.options.sft_only=[]")
+    assert "sft_only" in refused.err
+
+
 def test_what_has_no_preferences_is_refused(run: Path, mas: Mas, tmp_path: Path) -> None:
-    refused = mas("export", str(run), "algorithm.update=policy_gradient", "--out", str(tmp_path / "out"))
+    refused = mas("export", str(run), "--algorithm", "at_grpo", "--out", str(tmp_path / "out"))
     assert refused.code == 2
-    assert "has no preferences; add algorithm.update=preference" in refused.err
+    assert "has no preferences; name one that has: --algorithm dpo" in refused.err
     idle = mas("export", str(run), "learner.lr=0.1", "--out", str(tmp_path / "out"))
     assert "no effect on `mas export`" in idle.err
     assert not (tmp_path / "out").exists()

@@ -38,7 +38,7 @@ def test_flat_tasks_are_left_out_only_where_groups_are_compared(
     sampler: dict[str, Any], algorithm: dict[str, Any], other: str
 ) -> None:
     made(**algorithm)
-    with pytest.raises(ValidationError, match=f"differences inside groups, and {other} learns from others"):
+    with pytest.raises(ValidationError, match=f"together with {other}: not only differences inside groups teach"):
         made(**algorithm | {"sampler": PARALLEL | sampler})
     made(sampler=PARALLEL | sampler)
     AlgorithmOptions.model_validate({"sampler": {"mode": "full_tree"} | sampler, "update": "preference"})
@@ -61,7 +61,7 @@ def test_what_is_of_whole_trajectories_is_refused_beside_rewards_of_single_turns
 )
 def test_one_advantage_an_episode_is_inherited(advantage: dict[str, Any], name: str) -> None:
     made(advantage=advantage)
-    with pytest.raises(ValidationError, match=f"the one advantage that its agent has in an episode; with {name}"):
+    with pytest.raises(ValidationError, match=f"inherit=planner does not go together with {name}"):
         made(advantage=advantage | {"inherit": "planner"})
 
 
@@ -70,7 +70,7 @@ def test_one_advantage_an_episode_is_inherited(advantage: dict[str, Any], name: 
 )
 def test_a_critic_does_not_read_shaped_rewards(reward: dict[str, Any]) -> None:
     made(reward=reward)
-    with pytest.raises(ValidationError, match="baseline=critic reads what every turn was paid"):
+    with pytest.raises(ValidationError, match="a critic reads what every turn was paid"):
         made(reward=reward, advantage={"baseline": "critic"})
 
 
@@ -78,7 +78,7 @@ def test_stages_name_the_roles() -> None:
     stages = [{"roles": ["planner"], "steps": 1}]
     made(roles=["planner"])
     made(stages=stages)
-    with pytest.raises(ValidationError, match="names the roles of each stage"):
+    with pytest.raises(ValidationError, match="stages name the roles of each"):
         made(roles=["planner"], stages=stages)
 
 
@@ -91,15 +91,15 @@ def test_a_margin_is_at_most_the_length() -> None:
 @pytest.mark.parametrize(
     ("part", "idle", "reason"),
     [
-        ({"components": True}, {"single": "raw"}, "with advantage.components a group of one gets 0"),
-        ({"strata": {}}, {"single": "raw"}, "with advantage.strata a group of one gets 0"),
-        ({"baseline": "none", "scale": "none"}, {"single": "raw"}, "baseline=none compares with no group"),
+        ({"components": True}, {"single": "raw"}, "a group of one is not compared as a group"),
+        ({"strata": {}}, {"single": "raw"}, "a group of one is not compared as a group"),
+        ({"baseline": "none", "scale": "none"}, {"single": "raw"}, "a group of one is not compared as a group"),
         (
             {"baseline": "running", "key": "role", "scale": "none"},
             {"single": "raw"},
-            "baseline=running compares with no group",
+            "a group of one is not compared as a group",
         ),
-        ({"baseline": "critic"}, {"single": "raw"}, "baseline=critic compares with no group"),
+        ({"baseline": "critic"}, {"single": "raw"}, "a group of one is not compared as a group"),
         ({}, {"step": {"size": 4}}, "only key=random draws groups of a size"),
         ({}, {"step": {"value": "reward", "discount": 0.5}}, "value=reward is what this turn alone was paid"),
         ({}, {"step": {"key": "none", "scale": "none"}}, "key=none compares with nothing"),
@@ -111,7 +111,7 @@ def test_a_value_without_effect_is_refused_and_its_default_is_not(
 ) -> None:
     stored = made(advantage=part).model_dump(mode="json")
     assert AlgorithmOptions.model_validate(stored) == made(advantage=part)
-    with pytest.raises(ValidationError, match=f"has no effect here: .*{reason}"):
+    with pytest.raises(ValidationError, match=f"has no effect.*{reason}"):
         made(advantage=part | idle)
 
 
@@ -126,28 +126,12 @@ def test_a_share_is_for_filters_that_have_one() -> None:
 @pytest.mark.parametrize(
     ("words", "fixed"),
     [
-        (["algorithm=gdpo", "algorithm.advantage.single=zero"], "algorithm=parallel_grpo"),
-        (["algorithm=stratified_grpo", "algorithm.advantage.single=zero"], "algorithm=parallel_grpo"),
-        (["algorithm=rae", "algorithm.advantage.single=zero"], "algorithm=parallel_grpo"),
-        (["algorithm=ppo", "algorithm.advantage.single=zero"], "algorithm=parallel_grpo"),
-        (["algorithm=gigpo", "algorithm.advantage.step.size=16"], "algorithm.advantage.step.key=random"),
-        (["algorithm=srgpo", "algorithm.advantage.step.discount=0.95"], "algorithm.advantage.step.value=return"),
         (
-            ["algorithm=gigpo", "algorithm.advantage.step.key=none", "algorithm.advantage.step.scale=std"],
-            "algorithm.advantage.step.key=index",
+            ["algorithm=empg", "algorithm.options.clarity=0", "algorithm.options.clarity_scale=1"],
+            "algorithm.options.clarity=0.1",
         ),
-        (
-            ["algorithm.sampler.filter.by=equal", "algorithm.sampler.filter.share=0.5"],
-            "algorithm.sampler.filter.by=std",
-        ),
-        (
-            [
-                "algorithm=empg",
-                "algorithm.advantage.uncertainty.clarity=0",
-                "algorithm.advantage.uncertainty.clarity_scale=1",
-            ],
-            "algorithm.advantage.uncertainty.clarity=0.1",
-        ),
+        (["algorithm=epo", "algorithm.loss.entropy=0", "algorithm.options.low=0.5"], "algorithm.loss.entropy=0.1"),
+        (["algorithm=dpo", "algorithm.options={dpo: 0, sft: 1, beta: 0.1}"], "algorithm.options.dpo=1"),
     ],
 )
 def test_a_default_that_somebody_sets_without_effect_is_refused(words: list[str], fixed: str) -> None:
@@ -165,12 +149,12 @@ def test_a_preset_that_is_stored_with_every_default_loads(name: str) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"reward": {"of": "turn", "discount": 0.9}}, "choose one"),
-        ({"reward": {"of": "turn"}, "advantage": {"strata": {}}}, "choose one"),
-        ({"reward": {"of": "turn"}, "advantage": {"inherit": "planner"}}, "leave one of them out"),
-        ({"reward": {"of": "turn"}, "sampler": {"mode": "tree"}}, "write sampler.mode=parallel"),
-        ({"reward": {"length": {"most": 8, "margin": 2}}, "advantage": {"components": True}}, "leave reward.length"),
-        ({"loss": {"kl": 0.1, "kl_in": "reward"}, "advantage": {"components": True}}, "write loss.kl_in=loss"),
+        ({"reward": {"of": "turn", "discount": 0.9}}, "turns are compared by themselves"),
+        ({"reward": {"of": "turn"}, "advantage": {"strata": {}}}, "turns are compared by themselves"),
+        ({"reward": {"of": "turn"}, "advantage": {"inherit": "planner"}}, "must have one advantage in an episode"),
+        ({"reward": {"of": "turn"}, "sampler": {"mode": "tree"}}, "which sampler.mode=parallel plays"),
+        ({"reward": {"length": {"most": 8, "margin": 2}}, "advantage": {"components": True}}, "with reward.length"),
+        ({"loss": {"kl": 0.1, "kl_in": "reward"}, "advantage": {"components": True}}, "with loss.kl_in=reward"),
     ],
 )
 def test_single_turns_and_terms_have_no_rewards_of_the_whole(more: dict[str, Any], reason: str) -> None:
@@ -185,21 +169,21 @@ GROWN = {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}}}
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"advantage": {}}, r"advantage\.tree says how: write advantage\.tree\.backup=child_softmax"),
-        ({"sampler": PARALLEL}, r"the ends of entropy trees: write sampler\.mode=entropy_tree"),
-        ({"advantage": {"tree": {}, "key": "role"}}, r"leave advantage\.key, baseline, scale, single and components"),
-        ({"advantage": {"tree": {}, "baseline": "best"}}, r"leave advantage\.key, baseline"),
-        ({"advantage": {"tree": {}, "scale": "none"}}, r"leave advantage\.key, baseline"),
-        ({"advantage": {"tree": {}, "step": {}}}, r"write sampler\.mode=parallel"),
-        ({"advantage": {"tree": {}, "early": {}}}, r"write sampler\.mode=parallel"),
-        ({"reward": {"length": {"most": 8, "margin": 2}}}, r"leave reward\.length out"),
-        ({"loss": {"kl": 0.1, "kl_in": "reward"}}, r"write loss\.kl_in=loss"),
+        ({"advantage": {}}, r"the ends of a tree are compared as advantage\.tree says"),
+        ({"sampler": PARALLEL}, r"it compares the ends of entropy trees"),
+        ({"advantage": {"tree": {}, "key": "role"}}, r"with advantage\.key=role"),
+        ({"advantage": {"tree": {}, "baseline": "best"}}, r"with advantage\.baseline=best"),
+        ({"advantage": {"tree": {}, "scale": "none"}}, r"with advantage\.scale=none"),
+        ({"advantage": {"tree": {}, "step": {}}}, r"which sampler\.mode=parallel plays"),
+        ({"advantage": {"tree": {}, "early": {}}}, r"which sampler\.mode=parallel plays"),
+        ({"reward": {"length": {"most": 8, "margin": 2}}}, r"with reward\.length"),
+        ({"loss": {"kl": 0.1, "kl_in": "reward"}}, r"with loss\.kl_in=reward"),
         (
             {"reward": {"late": {"judge": "j", "terms": {"good": 0.0}}}},
-            r"reward\.late pays terms that nobody reads: advantage\.tree",
+            r"reward\.late does not go together with advantage\.tree: it pays terms that nobody reads",
         ),
-        ({"sampler": {"mode": "entropy_tree", "filter": {}}}, "take turns out of the midst of trees"),
-        ({"update": "preference", "advantage": {}}, r"too few for that: use sampler\.mode=full_tree"),
+        ({"sampler": {"mode": "entropy_tree", "filter": {}}}, "a turn is read beside the rest of its tree"),
+        ({"update": "preference", "advantage": {}}, r"use sampler\.mode=full_tree"),
         (
             {"sampler": {"mode": "entropy_tree", "branch": {"chains": 8}}},
             "leave nothing to branch of sampler.candidates=8",
@@ -220,9 +204,9 @@ def test_what_does_not_go_with_an_entropy_tree_is_refused(more: dict[str, Any], 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ({"advantage": {"early": {}, "key": "prompt"}}, "advantage.early whole episodes"),
-        ({"advantage": {"early": {}}, "reward": {"of": "turn"}}, "advantage.early whole episodes"),
-        ({"advantage": {"early": {}}, "reward": {"discount": 0.9}}, "advantage.early whole trajectories"),
+        ({"advantage": {"early": {}, "key": "prompt"}}, "turns are compared by themselves"),
+        ({"advantage": {"early": {}}, "reward": {"of": "turn"}}, "turns are compared by themselves"),
+        ({"advantage": {"early": {}}, "reward": {"discount": 0.9}}, "turns are compared by themselves"),
         ({"advantage": {"early": {}, "baseline": "critic"}}, "compares with no group"),
         ({"advantage": {"entropy_weight": 0.2, "baseline": "critic"}}, "compares with no group"),
         ({"advantage": {"entropy_weight": 0.2}, "loss": {"surrogate": "gmpo"}}, "gmpo weighs a turn as one"),
@@ -237,9 +221,6 @@ def test_what_gives_episodes_or_tokens_an_advantage_needs_them(algorithm: dict[s
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm.sampler.branch.penalty=0.05"], "only algorithm.sampler.mode=entropy_tree branches"),
-        (["algorithm=at2po", "algorithm.sampler.branch.weight=0.2"], "by=rank compares entropies alone"),
-        (["algorithm=aepo", "algorithm.sampler.branch.chains=4"], "chooses how many by entropies"),
         (["algorithm=at2po", "algorithm.sampler.lookahead=turn"], "only mode=tree has decisions to look ahead from"),
         (["algorithm=at2po", "algorithm.loss.ratio=sequence"], "in tree sampling every turn is a trajectory"),
     ],
@@ -255,19 +236,28 @@ ATTEMPTS = {"mode": "parallel", "attempts": {}}
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ({"sampler": ATTEMPTS}, "to fail first and then to succeed earns more than to succeed at once"),
-        ({"sampler": {"mode": "full_tree", "attempts": {}}, "update": "preference"}, "sampler.mode=full_tree adds up"),
+        ({"sampler": ATTEMPTS}, "to fail first and then to succeed would earn more than to succeed at once"),
+        (
+            {"sampler": {"mode": "full_tree", "attempts": {}}, "update": "preference"},
+            "with sampler.mode=full_tree: to fail",
+        ),
         ({"sampler": {"mode": "tree", "lookahead": "episode", "attempts": {}}}, "sampler.lookahead=episode adds up"),
-        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "shared": True}}, "reward.shared reads whole episodes"),
-        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "gain": {}}}, "reward.gain reads whole episodes"),
-        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "partial": {}}}, "reward.partial reads whole episodes"),
+        (
+            {"sampler": ATTEMPTS, "reward": {"of": "attempt", "shared": True}},
+            "with reward.shared: it reads whole episodes",
+        ),
+        ({"sampler": ATTEMPTS, "reward": {"of": "attempt", "gain": {}}}, "with reward.gain: it reads whole episodes"),
+        (
+            {"sampler": ATTEMPTS, "reward": {"of": "attempt", "partial": {}}},
+            "with reward.partial: it reads whole episodes",
+        ),
         (
             {"sampler": ATTEMPTS, "reward": {"of": "attempt", "model": {"kind": "progress"}}},
-            "reward.model reads whole episodes",
+            "with reward.model: it reads whole episodes",
         ),
         (
             {"sampler": ATTEMPTS | {"horizon": {"turns": [2]}}, "reward": {"of": "attempt"}},
-            "sampler.horizon reads whole episodes",
+            "with sampler.horizon: it reads whole episodes",
         ),
         (
             {
@@ -275,12 +265,15 @@ ATTEMPTS = {"mode": "parallel", "attempts": {}}
                 "update": "preference",
                 "preference": {"value": "reward", "repairs": True},
             },
-            "sampler.filter takes their groups out",
+            "sampler.filter: a repair belongs to one failed answer",
         ),
-        ({"reward": {"shared": True}, "sampler": PARALLEL | {"refill": 1}}, "judge groups by what each agent was paid"),
+        (
+            {"reward": {"shared": True}, "sampler": PARALLEL | {"refill": 1}},
+            "what each agent, or each turn, was paid alone",
+        ),
         (
             {"sampler": {"mode": "entropy_tree"}, "advantage": {"tree": {}, "uncertainty": {}}},
-            "in entropy trees every turn is one of its own",
+            "a turn is read beside the rest of its tree",
         ),
     ],
 )

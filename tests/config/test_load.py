@@ -71,7 +71,7 @@ def test_a_preset_is_called_like_its_file_and_says_where_it_is_from(name: str) -
 
 def test_every_file_of_the_folder_of_algorithms_is_one_of_them_and_is_called_like_it() -> None:
     names = {path.stem for path in Path(str(resources.files("mas.algorithms"))).glob("*.py")}
-    assert names - {"__init__", "base", "registry"} == set(SHIPPED)
+    assert names - {"__init__", "base", "registry", "settings"} == set(SHIPPED)
     assert {name: f"mas.algorithms.{name}" for name in SHIPPED} == SHIPPED
     assert list(SHIPPED) == sorted(SHIPPED)
 
@@ -85,20 +85,26 @@ def test_no_two_presets_do_the_same() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm.advantage.baseline=none"], "compares nothing, so advantage.scale=std has no meaning"),
-        (["algorithm.advantage.baseline=running"], "write advantage.key=role and advantage.scale=none"),
-        (["algorithm.advantage.step.weight=1"], "write sampler.mode=parallel"),
-        (["algorithm.reward.discount=0.9"], "write sampler.mode=parallel"),
-        (["algorithm.sampler.resample.factor=2"], "write sampler.mode=parallel"),
-        (["algorithm=ppo", "algorithm.advantage.whiten=turns"], "critic.whiten has it"),
-        (["algorithm=gdpo", "algorithm.advantage.scale=none"], "leave baseline, scale and whiten as they are"),
-        (["algorithm=stratified_grpo", "algorithm.advantage.baseline=best"], "compares in groups and by their mean"),
-        (["algorithm=matpo", "algorithm.swap.roles=[planner,worker]"], "policy=shared has only one"),
-        (["algorithm=training_free", "algorithm.sampler.mode=tree"], "sampler.mode=tree plays one: write"),
-        (["algorithm=training_free", "algorithm.swap.roles=[planner,executor]"], "update=training_free has none"),
-        (["algorithm.advantage.decay=0.5"], "only baseline=running forgets"),
-        (["algorithm.advantage.step.wieght=1"], "Did you mean 'weight'?"),
-        (["algorithm.advantage.step=1"], "is a section; set one of its keys: weight"),
+        (["algorithm.advantage.baseline=none"], "does not go together with advantage.scale=std"),
+        (["algorithm.advantage.baseline=running"], "it is a mean per role: write both"),
+        (["algorithm.reward.discount=0.9"], "which sampler.mode=parallel plays"),
+        (["algorithm=grpo_roc", "algorithm.sampler.mode=tree"], "which sampler.mode=parallel plays"),
+        (["algorithm=ppo", "algorithm.advantage.whiten=turns"], "its option whiten whitens"),
+        (
+            ["algorithm=gdpo", "algorithm.advantage.scale=none"],
+            "components does not go together with advantage.scale=none",
+        ),
+        (
+            ["algorithm=stratified_grpo", "algorithm.advantage.baseline=best"],
+            "strata does not go together with advantage.baseline=best",
+        ),
+        (["algorithm=cory", "algorithm.policy=shared"], "swap does not go together with policy=shared"),
+        (
+            ["algorithm=training_free", "algorithm.sampler.mode=tree"],
+            "update=training_free does not go together with sampler.mode=tree",
+        ),
+        (["algorithm=gigpo", "algorithm.options.step_wieght=1"], "Did you mean 'step_weight'"),
+        (["algorithm.loss.reference=1"], "is a section; set one of its keys: ema"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused_with_the_reason(words: list[str], reason: str) -> None:
@@ -324,7 +330,6 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
             ["algorithm.sampler.lookahead=action", "algorithm.sampler.continuations=2"],
             "algorithm.sampler.lookahead=turn",
         ),
-        (["algorithm.advantage.single=raw"], "algorithm=single_grpo"),
         (["algorithm.loss.kl_estimator=k3"], "algorithm.loss.kl=0.1"),
         (["algorithm.loss.max_length=5"], "algorithm.loss.aggregation=seq_mean_token_sum_norm"),
         (["model.path=some/model", "model.tiny.hidden=32"], "model.path=tiny"),
@@ -335,12 +340,11 @@ def test_the_name_of_an_algorithm_chooses_its_preset_unless_one_is_chosen() -> N
         (["engine.remote.url=http://host/v1"], "engine=openai"),
         (["engine=openai", "engine.remote.shared_dir=/srv"], "engine=vllm_server"),
         (["engine=openai", "engine.restarts=1"], "engine=vllm"),
-        (["algorithm.experience.most=4"], "algorithm=training_free"),
-        (["algorithm=training_free", "learner.lr=1e-4"], "algorithm.update=policy_gradient"),
-        (["algorithm=training_free", "model.lora.rank=4"], "algorithm.update=policy_gradient"),
+        (["algorithm=training_free", "learner.lr=1e-4"], "algorithm=parallel_grpo"),
+        (["algorithm=training_free", "model.lora.rank=4"], "algorithm=parallel_grpo"),
         (
-            ["algorithm=training_free", "algorithm.experience.editor=quote", "algorithm.experience.max_tokens=5"],
-            "algorithm.experience.editor=base",
+            ["algorithm=training_free", "algorithm.options.editor=quote", "algorithm.options.max_tokens=5"],
+            "algorithm.options.editor=base",
         ),
     ],
 )

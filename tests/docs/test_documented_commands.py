@@ -27,7 +27,7 @@ Mas = Callable[..., Any]
 SHORT = (
     "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2",
 )  # fmt: skip
-SHORTER = {"algorithm=at2po": ("algorithm.sampler.branch.chains=1",)}
+SHORTER = {"algorithm=at2po": ("algorithm.options.chains=1",)}
 """What a preset needs beside two candidates."""
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
 """Begins overrides that need more than this process."""

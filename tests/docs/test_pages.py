@@ -88,8 +88,8 @@ def test_every_key_of_a_server_is_documented() -> None:
 
 def exists(key: str) -> bool:
     """Whether a dotted key is one of the configuration's, or of an algorithm of mas."""
-    own, _, name = key.rpartition(".")
-    if own == "algorithm.options":
+    if key.startswith("algorithm.options."):
+        name = key.split(".")[2]
         return any(name in find_algorithm(one).options.model_fields for one in SHIPPED)
     model: Any = Config
     for part in key.split("."):

@@ -325,7 +325,7 @@ def found_of(name: str, base: BaseModel) -> Found:
 
 def _libraries(case: Case) -> Found:
     """Of `training_free`, which has no gradients: role -> the lessons in its prompt."""
-    config = load_config(["algorithm=training_free", "algorithm.experience.editor=quote"])
+    config = load_config(["algorithm=training_free", "algorithm.options.editor=quote"])
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
     trainable = TrainableLibraries(setup_of(case, config))
     trainable._editor = QuoteEditor(config.algorithm.experience)

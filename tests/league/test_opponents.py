@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from mixed import mixed
 from parts import SKILLED
 from watched import Seen
 
@@ -48,7 +49,8 @@ LUCK = f"{OPPONENTS}.players.luck=random"
 
 
 def config_of(*overrides: str, steps: int = 2) -> Config:
-    return load_config(["scenario=two_player", "algorithm=spiral", *TINY, *SHORT, f"train.steps={steps}", *overrides])
+    words = ("scenario=two_player", "algorithm=spiral", *TINY, *SHORT, f"train.steps={steps}")
+    return load_config(mixed(*words, *overrides))
 
 
 def old(trained: Path, step: int = 2) -> str:
@@ -404,12 +406,8 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         ([f"{OPPONENTS}.players.x=run:nowhere"], RunDirectoryError, "nowhere"),
         ([f"{OPPONENTS}.league=nowhere.db"], ConfigError, "there is no league"),
         ([LUCK, "scenario=relay", "algorithm=at_grpo"], ConfigError, "has one seat"),
-        ([LUCK, "algorithm=training_free"], ConfigError, "training_free trains none"),
-        (
-            [LUCK, *MODES[0], "algorithm=at_grpo", "algorithm.sampler.replay.size=4", "train.tasks.source=epochs"],
-            ConfigError,
-            "won against another opponent",
-        ),
+        ([LUCK, "algorithm=training_free"], ConfigError, "training_free does not go together with opponents"),
+        ([LUCK, "algorithm=arpo"], ConfigError, "opponents does not go together with sampler.replay"),
         ([LUCK, "scenario=debate", "algorithm=at_grpo"], ConfigError, "has one seat"),
     ],
 )

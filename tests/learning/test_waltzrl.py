@@ -12,7 +12,9 @@ from mas.training.trainer import Trainer
 LOOP = "feedback-conversation"
 
 
-LABELS_TO_THE_END = "algorithm.stages=[{roles: [feedback], steps: 5}, {roles: [conversation, feedback], steps: 100}]"
+LABELS_TO_THE_END = (
+    "algorithm.options.stages=[{roles: [feedback], steps: 5}, {roles: [conversation, feedback], steps: 100}]"
+)
 
 
 @pytest.mark.slow

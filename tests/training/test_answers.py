@@ -377,14 +377,14 @@ def test_scenarios_without_an_answer_are_refused(words: list[str], reason: str) 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ({"sampler": {"mode": "tree"}}, "reads whole episodes: write sampler.mode=parallel"),
-        ({"update": "training_free"}, "is read by update=policy_gradient alone"),
-        ({"reward": {"discount": 0.9}}, "leave reward.discount, reward.of and advantage.key as they are"),
-        ({"reward": {"of": "turn"}}, "leave reward.discount, reward.of and advantage.key as they are"),
-        ({"advantage": {"key": "batch"}}, "leave reward.discount, reward.of and advantage.key as they are"),
-        ({"advantage": {"baseline": "critic"}}, "leave advantage.components and baseline=critic out"),
-        ({"advantage": {"components": True}}, "leave advantage.components and baseline=critic out"),
-        ({"sampler": {"mode": "parallel", "refill": 1}}, "learns from others as well: leave sampler.refill out"),
+        ({"sampler": {"mode": "tree"}}, "which sampler.mode=parallel plays"),
+        ({"update": "training_free"}, "with update=training_free: that is of whole trajectories"),
+        ({"reward": {"discount": 0.9}}, "of whole trajectories of one group"),
+        ({"reward": {"of": "turn"}}, "of whole trajectories of one group"),
+        ({"advantage": {"key": "batch"}}, "of whole trajectories of one group"),
+        ({"advantage": {"baseline": "critic"}}, "of whole trajectories of one group"),
+        ({"advantage": {"components": True}}, "of whole trajectories of one group"),
+        ({"sampler": {"mode": "parallel", "refill": 1}}, "not only differences inside groups teach"),
     ],
 )
 def test_parts_that_do_not_read_the_answer_are_refused(name: str, algorithm: dict[str, Any], reason: str) -> None:
@@ -400,5 +400,5 @@ def test_parts_that_do_not_read_the_answer_are_refused(name: str, algorithm: dic
 def test_gains_are_compared_by_mean_and_spread(advantage: dict[str, Any]) -> None:
     base = {"sampler": {"mode": "parallel"}, "advantage": advantage}
     AlgorithmOptions.model_validate(base)
-    with pytest.raises(ValidationError, match="compares gains and rewards each by mean and spread"):
+    with pytest.raises(ValidationError, match="gains and rewards are each compared by mean and spread"):
         AlgorithmOptions.model_validate({**base, "reward": {"gain": {}}})

@@ -344,8 +344,8 @@ def refused(message: str, **algorithm: Any) -> None:
 def test_what_makes_no_sense_with_attempts_is_refused_with_the_reason() -> None:
     parallel = {"mode": "parallel", "attempts": {"guide": "reflector"}}
     refused("give sampler.attempts", sampler={"mode": "parallel"}, reward={"of": "attempt"})
-    refused("write sampler.mode=parallel", sampler={"attempts": {}}, reward={"of": "attempt"})
-    refused("advantage.inherit gives", sampler=parallel, reward={"of": "attempt"}, advantage={"inherit": "solo"})
+    refused("which sampler.mode=parallel plays", sampler={"attempts": {}}, reward={"of": "attempt"})
+    refused("to be inherited", sampler=parallel, reward={"of": "attempt"}, advantage={"inherit": "solo"})
     refused("read what single turns", sampler=parallel, reward={"of": "improvement", "discount": 0.9})
     refused("lookahead=episode", sampler={"attempts": {"guide": "reflector"}})
     preference = {"value": "reward", "repairs": True}

@@ -59,5 +59,5 @@ def test_a_bonus_that_no_turn_could_get_is_refused() -> None:
     scenario = build_scenario(config.scenario)
     with pytest.raises(ConfigError, match=r"speaks once in an episode of 'relay': write algorithm\.advantage"):
         check_turns(config.algorithm, scenario, scenario.teams["team"])
-    plain = load_config(["algorithm=empg", "scenario=relay", "algorithm.advantage.uncertainty.clarity=0"])
+    plain = load_config(["algorithm=empg", "scenario=relay", "algorithm.options.clarity=0"])
     check_turns(plain.algorithm, scenario, scenario.teams["team"])

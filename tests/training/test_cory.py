@@ -9,6 +9,7 @@ import pytest
 from conftest import BaseFor
 from hypothesis import given
 from hypothesis import strategies as st
+from mixed import mixed
 from parts import SKILLED, make_turn
 
 from mas.config.load import load_config
@@ -80,7 +81,7 @@ def said(episode: Episode) -> dict[str, Turn]:
 
 async def test_both_are_paid_the_sum_on_their_last_token(base: BaseModel) -> None:
     # Fresh critics expect 0 and fresh adapters are the base, so with lambda = 1 an advantage is what is paid.
-    words = ("algorithm.critic.lam=1.0", "algorithm.critic.whiten=false", "train.steps=1", "train.tasks_per_step=32")
+    words = ("algorithm.options.lam=1.0", "algorithm.options.whiten=false", "train.steps=1", "train.tasks_per_step=32")
     seen = await trained(base, *words)
     paid = {row.turn.id: row.advantages[-1] for row in seen.improved[0].rows}
     sums = set()
@@ -162,15 +163,18 @@ def test_everybody_has_the_sum_of_each_own_term_and_the_team_s_once(owned: list[
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm=at_grpo", "algorithm.reward.shared=true"], "share no episode: write sampler.mode=parallel"),
-        (["algorithm=comas", "algorithm.reward.shared=true"], "read what parts of them were paid: leave one"),
-        (["algorithm=gigpo", "algorithm.reward.shared=true"], "read what parts of them were paid: leave one"),
-        (["algorithm=training_free", "algorithm.reward.shared=true"], "update=training_free trains none"),
+        (["algorithm=at_grpo", "algorithm.reward.shared=true"], "with sampler.mode=tree: that is of whole episodes"),
+        (["algorithm=comas", "algorithm.reward.shared=true"], "what each agent, or each turn, was paid alone"),
+        (["algorithm=gigpo", "algorithm.reward.shared=true"], "what each agent, or each turn, was paid alone"),
+        (
+            ["algorithm=training_free", "algorithm.reward.shared=true"],
+            "update=training_free does not go together with reward.shared",
+        ),
     ],
 )
 def test_sharing_what_is_not_there_to_be_shared_is_refused(words: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        load_config(words)
+        load_config(mixed(*words))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,6 @@ def test_sharing_what_is_not_there_to_be_shared_is_refused(words: list[str], rea
     ],
 )
 def test_sharing_needs_own_terms_and_several_agents(words: list[str], reason: str) -> None:
-    config = load_config([*words, "algorithm.reward.shared=true"])
+    config = load_config(mixed(*words, "algorithm.reward.shared=true"))
     with pytest.raises(ConfigError, match=reason):
         check_trainable(resolve(config))

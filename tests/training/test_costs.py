@@ -79,8 +79,8 @@ async def test_seconds_of_a_request_are_charged_as_measured(base_for: BaseFor) -
     [
         ({"reward": {"cost": ["seconds"]}}, "candidates of sampler.mode=tree are one request"),
         ({"reward": {"cost": ["tokens", "tokens"]}}, "name each once"),
-        ({"reward": {"cost": ["tokens"]}, "sampler": {"mode": "full_tree"}}, "write sampler.mode=tree or parallel"),
-        ({"reward": {"cost": ["tokens"]}, "update": "training_free", "sampler": {"mode": "parallel"}}, "reads who won"),
+        ({"reward": {"cost": ["tokens"]}, "sampler": {"mode": "full_tree"}}, "turns are shared among episodes"),
+        ({"reward": {"cost": ["tokens"]}, "update": "training_free", "sampler": {"mode": "parallel"}}, "nobody reads"),
     ],
 )
 def test_costs_that_cannot_be_told_or_that_nothing_reads_are_refused(algorithm: dict[str, object], reason: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import BaseFor
+from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, make_turn
 from rows import batch_of, learner_of
@@ -56,12 +57,12 @@ def test_a_step_learns_from_the_largest_multiple_of_its_rows_and_counts_the_othe
 
 
 def test_without_it_every_row_is_learned_from(base_for: BaseFor) -> None:
-    chosen = load_config(["algorithm=eapo", "scenario=plan_path", "algorithm.loss.multiple_of=null"]).algorithm
+    chosen = load_config(["algorithm=eapo", "scenario=plan_path", "algorithm.options.multiple_of=null"]).algorithm
     update = PolicyGradient(learner_of(base_for("relay", SKILLED)), chosen)
     rows = batch_of([make_turn(role="planner", id=str(k)) for k in range(13)], [0.0] * 13)
     assert update._downsampled(rows, 1) is rows
 
 
 def test_it_is_refused_beside_a_critic() -> None:
-    with pytest.raises(ConfigError, match=r"loss\.multiple_of is not there with advantage\.baseline=critic"):
-        load_config(["algorithm=ppo", "algorithm.loss.multiple_of=8"])
+    with pytest.raises(ConfigError, match=r"critic does not go together with loss\.multiple_of"):
+        load_config(mixed("algorithm=ppo", "algorithm.loss.multiple_of=8"))

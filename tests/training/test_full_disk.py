@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mixed import mixed
 from rich.console import Console
 
 from mas.config.load import load_config
@@ -128,7 +129,7 @@ def test_a_refused_start_leaves_no_run_directory(
     train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(MasError, match="nobody"):
-        train("algorithm.reward.late.judge=nobody", "algorithm.reward.late.terms={polite:0}")
+        train(*mixed("algorithm.reward.late.judge=nobody", "algorithm.reward.late.terms={polite:0}"))
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".gitignore").write_text("*")

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from mixed import mixed
 from parts import groups_of, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
@@ -259,7 +260,7 @@ async def test_a_horizon_ends_every_branch() -> None:
 
 def test_a_horizon_bounds_the_tree() -> None:
     words = ["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"]
-    config = load_config([*words, "algorithm.sampler.horizon.turns=[1]"])
+    config = load_config(mixed(*words, "algorithm.sampler.horizon.turns=[1]"))
     check_trainable(resolve(config))
 
 
@@ -281,14 +282,14 @@ async def test_a_tree_that_outgrows_the_bound_is_a_recorded_failure(scenario: Sc
 
 
 def test_a_tree_that_cannot_fit_is_refused_before_anything_is_played() -> None:
-    config = load_config(["scenario=refine", "algorithm=malt", "algorithm.sampler.max_leaves=26"])
+    config = load_config(["scenario=refine", "algorithm=malt", "algorithm.options.max_leaves=26"])
     with pytest.raises(
         ConfigError, match=r"3 candidates at each of 3 decisions .* has 27 leaves, and max_leaves is 26"
     ):
         check_trainable(resolve(config))
-    config = load_config(["scenario=refine", "algorithm=malt", "algorithm.sampler.max_leaves=27"])
+    config = load_config(["scenario=refine", "algorithm=malt", "algorithm.options.max_leaves=27"])
     check_trainable(resolve(config))
-    long = load_config(["scenario=plan_path", "algorithm=malt", "algorithm.preference.sft_only=[]"])
+    long = load_config(["scenario=plan_path", "algorithm=malt", "algorithm.options.sft_only=[]"])
     with pytest.raises(ConfigError, match=r"or use sampler\.mode=tree$"):
         check_trainable(resolve(long))
 

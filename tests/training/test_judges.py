@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from mixed import mixed
 from parts import make_turn
 
 from mas.config.load import load_config
@@ -28,7 +29,7 @@ def config_of(judge: str, asks: dict[str, str], *words: str) -> Config:
     """With terms that are called as what is asked."""
     terms = ",".join(f"{term}: 0" for term in asks or ("polite",))
     late = [f"algorithm.reward.late.judge={judge}", f"algorithm.reward.late.terms={{{terms}}}"]
-    config = load_config(["scenario=relay", *words, *late])
+    config = load_config(mixed("scenario=relay", *words, *late))
     reward = config.algorithm.reward
     assert reward.late is not None
     reward = reward.model_copy(update={"late": reward.late.model_copy(update={"asks": asks})})

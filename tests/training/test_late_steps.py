@@ -96,10 +96,10 @@ def test_a_checkpoint_of_something_else_is_refused() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ({"update": "preference", "preference": {"value": "reward"}}, "does not weigh older turns"),
-        ({"sampler": {"refill": 1}}, "judge groups as they are sampled"),
-        ({"reward": {"shared": True}, "sampler": {"mode": "parallel"}}, "read all agents of an episode"),
-        ({"stages": [{"roles": ["planner"], "steps": 1}]}, "change which adapter a role trains"),
+        ({"update": "preference", "preference": {"value": "reward"}}, "update=preference: groups wait over steps"),
+        ({"sampler": {"refill": 1}}, "sampler.refill=1: groups wait over steps"),
+        ({"reward": {"shared": True}, "sampler": {"mode": "parallel"}}, "reward.shared: groups wait over steps"),
+        ({"stages": [{"roles": ["planner"], "steps": 1}]}, "stages: groups wait over steps"),
     ],
 )
 def test_what_reads_whole_steps_or_episodes_is_refused(algorithm: dict[str, Any], reason: str) -> None:

@@ -340,8 +340,14 @@ def test_an_installed_package_may_offer_a_judge(monkeypatch: pytest.MonkeyPatch)
     ("algorithm", "reason"),
     [
         ({"reward": {"model": {"kind": "progress", "joins": "alone"}}, "sampler": {"mode": "parallel"}}, "joins=alone"),
-        ({"update": "preference", "sampler": {"mode": "full_tree"}}, "preference.value=outcome reads who won"),
-        ({"update": "training_free", "sampler": {"mode": "parallel"}}, "experience.score=success reads who won"),
+        (
+            {"update": "preference", "sampler": {"mode": "full_tree"}},
+            "preference.value=outcome: it pays terms that nobody reads",
+        ),
+        (
+            {"update": "training_free", "sampler": {"mode": "parallel"}},
+            "experience.score=success: it pays terms that nobody reads",
+        ),
     ],
 )
 def test_late_terms_that_nobody_reads_are_refused(algorithm: dict[str, Any], reason: str) -> None:

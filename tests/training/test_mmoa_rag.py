@@ -24,7 +24,7 @@ from mas.training.updates.update import UpdateResult
 READ = {"rewriter": Action, "selector": Note, "answerer": Action}
 ROLES = ("rewriter", "selector", "answerer")
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.steps=1", "train.tasks_per_step=24")
-BARE = ("algorithm.critic.lam=1.0", "algorithm.critic.whiten=false", "algorithm.sampler.candidates=4")
+BARE = ("algorithm.options.lam=1.0", "algorithm.options.whiten=false", "algorithm.sampler.candidates=4")
 CASE = RetrievalCase("Which wage?", "", ("Annals: wage a b c.", "Annals: home mill."), 0, "a b c", "wage")
 
 

@@ -69,10 +69,10 @@ async def test_a_scenarios_own_terms_count_again_with_source_terms() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm=at_grpo"], "compares parts: write sampler.mode=parallel"),
-        (["algorithm=gdpo"], "advantage.components compares named terms"),
-        (["algorithm=action_grpo"], "value=own is what roles are paid of their own"),
-        (["algorithm=spa_rl"], "is an own term"),
+        (["algorithm=at_grpo"], "that is of whole episodes"),
+        (["algorithm=gdpo"], "with advantage.components: it pays no named term"),
+        (["algorithm=action_grpo"], "with advantage.step.value=own: it pays no named term"),
+        (["algorithm=spa_rl"], "with reward.model.joins=alone: it pays no named term"),
         (["algorithm=oprl", "algorithm.reward.weights={goal: 2}"], "pays no named term; weigh it with"),
     ],
 )

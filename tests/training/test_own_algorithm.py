@@ -127,8 +127,10 @@ def test_what_could_have_no_effect_is_refused(tmp_path: Path, more: dict[str, An
 
 
 def test_options_of_an_algorithm_without_any_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.options\.bound: algorithm 'dapo' has no options of its own"):
-        load_config(["algorithm=dapo", "algorithm.options.bound=1"])
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.options\.bound: algorithm 'parallel_grpo' has no options of its own"
+    ):
+        load_config(["algorithm=parallel_grpo", "algorithm.options.bound=1"])
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ async def test_a_trained_team_is_played_as_its_server_has_it(base: BaseModel) ->
 
 async def test_a_team_of_a_server_learns_without_gradients_and_without_a_base(base: BaseModel) -> None:
     engine = TransformersEngine(base)
-    words = ["scenario=relay", "algorithm=training_free", "algorithm.experience.editor=quote", "train.steps=1"]
+    words = ["scenario=relay", "algorithm=training_free", "algorithm.options.editor=quote", "train.steps=1"]
     async with offered(engine) as url:
         config = load_config([*words, "train.eval_tasks=4", "engine=openai", f"engine.remote.url={url}"])
         scenario: Scenario = build_scenario(config.scenario)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import BaseFor
+from mixed import mixed
 from parts import SKILLED, make_turn
 from rich.console import Console
 from rows import ROLES, learner_of
@@ -228,7 +229,9 @@ def test_in_tree_sampling_a_candidate_is_paid_what_it_earned(
     tmp_path: Path, small_overrides: tuple[str, ...], base_for: Callable[..., BaseModel]
 ) -> None:
     base_for("relay")
-    train(tmp_path / "run", small_overrides, "train.steps=1", "algorithm.sampler.mode=tree", "algorithm.critic.lam=1.0")
+    train(
+        tmp_path / "run", small_overrides, "train.steps=1", "algorithm.sampler.mode=tree", "algorithm.options.lam=1.0"
+    )
     (line,) = measured(tmp_path / "run")
     for role, told in line["roles"].items():
         assert line["adapters"][role]["return"] == pytest.approx(told["reward"])
@@ -240,11 +243,13 @@ TREE = ("algorithm=poad", "algorithm.sampler.mode=tree")
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm=parallel_grpo", "algorithm.critic.lr=1e-3"], "advantage.baseline=mean has no critic"),
+        (["algorithm=ppo", "algorithm.advantage.baseline=mean", "algorithm.options.lam=1"], "mean has no critic"),
         (["algorithm=ppo", "algorithm.advantage.scale=none"], "compares with no group"),
-        (["algorithm=ppo", "algorithm.advantage.single=raw"], "compares with no group"),
-        ([*TREE, "algorithm.critic.gamma=0.9"], "a trajectory is one turn"),
-        ([*TREE, "algorithm.critic.level=turn", "algorithm.critic.lam=0.9"], "a trajectory is one turn"),
+        ([*TREE, "algorithm.options.gamma=0.9"], "a trajectory is one turn"),
+        (
+            ["algorithm=turn_ppo", "algorithm.sampler.mode=tree", "algorithm.options.lam=0.9"],
+            "a trajectory is one turn",
+        ),
     ],
 )
 def test_options_without_effect_are_refused(words: list[str], reason: str) -> None:
@@ -253,15 +258,15 @@ def test_options_without_effect_are_refused(words: list[str], reason: str) -> No
 
 
 def test_options_with_effect_are_not() -> None:
-    load_config(["algorithm=ppo", "algorithm.critic.gamma=0.9", "algorithm.critic.lam=1", "algorithm.critic.clip=0.2"])
-    load_config(["algorithm=ppo", "algorithm.sampler.mode=tree", "algorithm.critic.gamma=0.9"])
+    load_config(["algorithm=ppo", *(f"algorithm.options.{word}" for word in ("gamma=0.9", "lam=1", "critic_clip=0.2"))])
+    load_config(["algorithm=ppo", "algorithm.sampler.mode=tree", "algorithm.options.gamma=0.9"])
 
 
 def test_a_mean_over_a_turn_needs_one_advantage_per_turn() -> None:
     words = ["algorithm=ppo", "algorithm.loss.surrogate=gmpo"]
-    with pytest.raises(ConfigError, match=r"write critic\.level=turn, or another surrogate"):
+    with pytest.raises(ConfigError, match=r"gmpo weighs a turn as one"):
         load_config(words)
-    assert load_config([*words, "algorithm.critic.level=turn"]).algorithm.critic.level == "turn"
+    assert load_config(mixed(*words, "algorithm.critic.level=turn")).algorithm.critic.level == "turn"
 
 
 def test_groups_know_nothing_of_a_critic() -> None:

@@ -11,6 +11,7 @@ import torch
 from conftest import BaseFor
 from hypothesis import given
 from hypothesis import strategies as st
+from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, make_turn
 from rows import ROLES, learner_of
@@ -75,7 +76,7 @@ def batch() -> list[Episode]:
 
 
 def options_of(preset: str, *overrides: str) -> AlgorithmOptions:
-    return load_config([f"algorithm={preset}", "scenario=plan_path", *overrides]).algorithm
+    return load_config(mixed(f"algorithm={preset}", "scenario=plan_path", *overrides)).algorithm
 
 
 def rewarded(base: BaseModel, algorithm: AlgorithmOptions) -> Rewarded:

@@ -118,25 +118,28 @@ async def test_a_tree_does_not_say_what_was_grounded(paths: BaseModel) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ({"reward": {"model": PROGRESS}}, "sampler.mode=tree has none: write sampler.mode=parallel"),
+        ({"reward": {"model": PROGRESS}}, "with sampler.mode=tree: that is of whole episodes"),
         (
             {"reward": {"model": PROGRESS}, "update": "preference", "sampler": {"mode": "full_tree"}},
-            "sampler.mode=full_tree has none",
+            "with sampler.mode=full_tree: that is of whole episodes",
         ),
-        (PARALLEL | {"reward": {"model": PROGRESS}, "update": "training_free"}, "update=training_free does not"),
-        (PARALLEL | {"reward": {"model": PROGRESS | {"joins": "step"}}}, "only read by advantage.step.value=model"),
-        (PARALLEL | {"advantage": STEP}, "advantage.step.value=model is what reward.model with joins=step says"),
+        (
+            PARALLEL | {"reward": {"model": PROGRESS}, "update": "training_free"},
+            "reward.model does not go together with update=training_free",
+        ),
+        (PARALLEL | {"reward": {"model": PROGRESS | {"joins": "step"}}}, "only advantage.step.value=model reads it"),
+        (PARALLEL | {"advantage": STEP}, "it reads reward.model with joins=step"),
         (
             PARALLEL | {"advantage": STEP, "reward": {"model": IMPLICIT}},
-            "advantage.step.value=model is what reward.model with joins=step says",
+            "it reads reward.model with joins=step",
         ),
         (
             {"sampler": {"mode": "parallel", "filter": {}}, "reward": {"model": PROGRESS | {"joins": "alone"}}},
-            "sampler.filter compares rewards as they are sampled",
+            "sampler.filter: rewards are compared as they are sampled",
         ),
         (
             {"sampler": {"mode": "parallel", "refill": 1}, "reward": {"model": PROGRESS}},
-            "reward.model learns from others as well",
+            "reward.model: not only differences inside groups teach",
         ),
         (PARALLEL | {"reward": {"model": PROGRESS | {"beta": 1.0}}}, "only kind=implicit has it"),
         (PARALLEL | {"reward": {"model": PROGRESS | {"pooling": "mean"}}}, "only kind=implicit has it"),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import BaseFor
+from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample
 from pydantic import ValidationError
@@ -108,7 +109,7 @@ async def test_the_intermediate_reward_is_best_where_half_of_the_attempts_succee
     outcomes: tuple[int, ...], number: float
 ) -> None:
     algorithm = load_config(
-        ["scenario=propose", "algorithm=search_self_play", "algorithm.reward.proposer.mode=intermediate"]
+        ["scenario=propose", "algorithm=search_self_play", "algorithm.options.proposer.mode=intermediate"]
     ).algorithm
     for own in advantages(await played(script(outcomes, good)), algorithm).values():
         assert own[0] == near(number)
@@ -127,7 +128,7 @@ async def test_a_rejected_proposal_costs_no_solver_a_token_and_has_the_invalid_r
         assert episode.calls == 1
         assert episode.completion_tokens == len(turn.completion_ids)
         assert episode.prompt_tokens == len(turn.prompt_ids)
-    algorithm = load_config(["scenario=propose", "algorithm=search_self_play", "algorithm.reward.proposer.invalid=-1"])
+    algorithm = load_config(["scenario=propose", "algorithm=search_self_play", "algorithm.options.proposer.invalid=-1"])
     for options, invalid in ((PRESET, 0.0), (algorithm.algorithm, -1.0)):
         found = advantages(episodes, options)
         assert {tuple(found[episode.id]) for episode in rejected} == {(invalid,)}
@@ -237,30 +238,36 @@ async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["algorithm=at_grpo", "algorithm.reward.proposer.mode=failure"], "candidates of one decision share none"),
+        (
+            ["algorithm=at_grpo", "algorithm.reward.proposer.mode=failure"],
+            "with sampler.mode=tree: that is of whole episodes",
+        ),
         (
             ["algorithm=at_grpo", "algorithm.sampler.mode=full_tree", "algorithm.advantage.key=episode"],
-            "write sampler.mode=parallel or sampler.mode=tree",
+            "with sampler.mode=full_tree: a turn is in many episodes",
         ),
-        (["algorithm.reward.proposer.left=1"], "mode=failure pays 1 - p"),
-        (["algorithm.reward.proposer.invalid=1"], "less than or equal to 0"),
-        (["algorithm.reward.proposer.invalid=-inf"], "finite number"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=inf"], "finite number"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.left=-1"], "greater than or equal"),
-        (["algorithm.reward.proposer.mode=intermediate", "algorithm.reward.proposer.right=nan"], "finite number"),
+        (["algorithm.options.proposer.left=1"], "mode=failure pays 1 - p"),
+        (["algorithm.options.proposer.invalid=1"], "less than or equal to 0"),
+        (["algorithm.options.proposer.invalid=-inf"], "finite number"),
+        (["algorithm.options.proposer.mode=intermediate", "algorithm.options.proposer.left=inf"], "finite number"),
+        (
+            ["algorithm.options.proposer.mode=intermediate", "algorithm.options.proposer.left=-1"],
+            "greater than or equal",
+        ),
+        (["algorithm.options.proposer.mode=intermediate", "algorithm.options.proposer.right=nan"], "finite number"),
         (
             ["algorithm.advantage.key=group", "algorithm.advantage.single=zero", OPPONENTS],
-            "reward.proposer reads how all others fared in an episode: leave one of them out",
+            "opponents does not go together with reward.proposer",
         ),
         (
             ["algorithm.reward.proposer=null", OPPONENTS],
-            "advantage.key=episode compares all agents of one role in an episode: leave one of them out",
+            "opponents does not go together with advantage.key=episode",
         ),
     ],
 )
 def test_options_that_make_no_sense_are_refused_with_the_reason(words: list[str], reason: str) -> None:
     with pytest.raises((ConfigError, ValidationError), match=re.escape(reason)):
-        load_config(["scenario=propose", "algorithm=search_self_play", *words])
+        load_config(mixed("scenario=propose", "algorithm=search_self_play", *words))
 
 
 @pytest.mark.parametrize(
@@ -270,19 +277,22 @@ def test_options_that_make_no_sense_are_refused_with_the_reason(words: list[str]
             ["scenario=relay", "algorithm=parallel_grpo", "algorithm.reward.proposer.mode=failure"],
             "'proposer', and team 'relay' has no such role",
         ),
-        (["scenario=propose", "algorithm.reward.proposer.role=asker"], "'asker', and team 'propose' has no such role"),
-        (["scenario=propose", "algorithm.reward.proposer.term=won"], "'won', and scenario 'propose' pays no such term"),
+        (["scenario=propose", "algorithm.options.proposer.role=asker"], "'asker', and team 'propose' has no such role"),
+        (
+            ["scenario=propose", "algorithm.options.proposer.term=won"],
+            "'won', and scenario 'propose' pays no such term",
+        ),
     ],
 )
 def test_what_a_scenario_does_not_have_is_refused_by_name(words: list[str], reason: str) -> None:
-    config = load_config(["algorithm=search_self_play", *words])
+    config = load_config(mixed("algorithm=search_self_play", *words))
     with pytest.raises(ConfigError, match=re.escape(reason)):
         check_trainable(resolve(config))
 
 
 def test_a_team_without_another_role_than_the_one_that_is_paid_is_refused() -> None:
     words = ["algorithm=parallel_grpo", "algorithm.team=solo", "algorithm.reward.proposer.mode=failure"]
-    config = load_config(["scenario=relay", *words, "algorithm.reward.proposer.role=solo"])
+    config = load_config(mixed("scenario=relay", *words, "algorithm.reward.proposer.role=solo"))
     with pytest.raises(ConfigError, match="'relay_solo' has no other role, whose attempts could be read"):
         check_trainable(resolve(config))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BaseFor
+from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample, turns_of
 
@@ -438,12 +439,12 @@ def test_probabilities_at_other_temperatures() -> None:
         (["algorithm=spa_rl"], "reward.model reads who won"),
         (["algorithm=arpo", "train.tasks.source=epochs", "train.tasks.count=8"], "sampler.replay reads who won"),
         (["algorithm=grpo_roc"], "sampler.resample reads who won"),
-        (["algorithm=training_free"], "experience.score=success reads who won"),
+        (["algorithm=training_free"], "score=success reads who won"),
         (["algorithm=parallel_grpo", "algorithm.advantage.inherit=player_0"], "the advantage of another, which lost"),
         (["algorithm=spiral", "algorithm.team=solo"], "one role, 'solo', plays several seats"),
     ],
 )
 def test_what_reads_one_outcome_is_refused_where_seats_have_one_each(words: list[str], reason: str) -> None:
-    config = load_config(["scenario=two_player", *words])
+    config = load_config(mixed("scenario=two_player", *words))
     with pytest.raises(ConfigError, match=re.escape(reason)):
         check_trainable(resolve(config, scenario_of()))

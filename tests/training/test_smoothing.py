@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BaseFor
+from mixed import mixed
 from parts import SKILLED, make_turn
 from rows import batch_of, learner_of, near, on_policy, rows_of
 from signals import losses_of, signals_of
@@ -172,9 +173,9 @@ async def test_the_presets_correct_what_several_updates_of_a_step_clip(
         (["algorithm.loss.entropy=0", "algorithm.loss.smoothing.high=2"], "a share of entropy, which is 0"),
         (["algorithm.loss.smoothing.low=2"], "leave no band"),
         (["algorithm=sapo", "algorithm.loss.bias_correction=true"], "only surrogate=clip with a bound"),
-        (["algorithm=ppo", "algorithm.loss.smoothing.high=2"], "is not there with advantage.baseline=critic"),
+        (["algorithm=ppo", "algorithm.loss.smoothing.high=2"], "critic does not go together with loss.smoothing"),
     ],
 )
 def test_what_would_smooth_nothing_is_refused(words: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        load_config(words)
+        load_config(mixed(*words))

@@ -190,9 +190,12 @@ def test_the_preset_has_the_ratio_to_the_policy_of_the_time() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "match"),
     [
-        ({"sampler": {"mode": "tree", "replay": {}}}, "sampler.mode=parallel"),
-        ({"advantage": {"baseline": "none", "scale": "none"}}, "baseline=none compares with no such group"),
-        ({"swap": {"roles": ["planner", "executor"]}}, "exchanges these"),
+        ({"sampler": {"mode": "tree", "replay": {}}}, "which sampler.mode=parallel plays"),
+        (
+            {"advantage": {"baseline": "none", "scale": "none"}},
+            "replay does not go together with advantage.baseline=none",
+        ),
+        ({"swap": {"roles": ["planner", "executor"]}}, "replay does not go together with swap"),
     ],
 )
 def test_a_replay_without_groups_of_episodes_is_refused(algorithm: dict[str, Any], match: str) -> None:

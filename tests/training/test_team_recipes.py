@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BaseFor
+from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, groups_of, make_turn, quiet_adapters, turns_of
 from watched import Seen
@@ -32,7 +33,7 @@ FEW = (*SMALL, "algorithm.sampler.candidates=2", "train.tasks_per_step=1")
 
 
 async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None) -> tuple[Trainer, Seen]:
-    config, seen = load_config([*SMALL, *words]).model_copy(update={"model": SKILLED}), Seen()
+    config, seen = load_config(mixed(*SMALL, *words)).model_copy(update={"model": SKILLED}), Seen()
     trainer = Trainer(resolve_training(config), base, checkpoints=checkpoints)
     seen.listen(trainer)
     trainer.resume()
@@ -213,7 +214,7 @@ async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(
 async def test_a_step_whose_tasks_are_all_solved_by_the_peers_trains_nothing_and_is_counted(base_for: BaseFor) -> None:
     """Every task reaches a share of 0: nothing is left, and the leader stays as it is."""
     base, words = base_for({"name": "refine", "options": {}}, SKILLED), led_by({}, "train.tasks_per_step=4")
-    trainer, seen = await trained(base, *words, "algorithm.sampler.filter.share=0", "train.steps=2")
+    trainer, seen = await trained(base, *words, "algorithm.options.solved=0", "train.steps=2")
     solved = [
         {one.task for one in episodes} - {one.task for one in episodes if one.turns} for episodes in seen.episodes
     ]

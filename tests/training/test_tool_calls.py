@@ -150,7 +150,7 @@ def test_strata_are_episodes_with_as_many_calls_of_the_whole_team() -> None:
         turns.append(make_turn(group="t/a", role="a", id=f"a{k}", **same))
         called = facts_of(ToolUse(calls=1))
         turns += [make_turn(group="t/b", role="b", id=f"b{k}{n}", facts=called, **same) for n in range(calls)]
-    chosen = load_config(["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.advantage.strata.blend=1.0"])
+    chosen = load_config(["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.options.blend=1.0"])
     assert chosen.algorithm.advantage.strata is not None
     assert chosen.algorithm.advantage.strata.by == "calls"
     found = turn_advantages(turns, chosen.algorithm.reward, chosen.algorithm.advantage)
@@ -162,7 +162,7 @@ def test_strata_are_episodes_with_as_many_calls_of_the_whole_team() -> None:
 
 async def test_sampled_episodes_are_compared_with_those_of_as_many_searches() -> None:
     chosen = load_config(
-        ["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.advantage.strata.blend=1.0",
+        ["algorithm=stratified_grpo", "scenario=retrieval", "algorithm.options.blend=1.0",
          "algorithm.sampler.candidates=24"]
     ).algorithm  # fmt: skip
     scenario = build_scenario(load_config(["scenario=retrieval"]).scenario)
@@ -193,5 +193,5 @@ def test_strata_by_calls_are_refused_where_there_are_no_tools() -> None:
     scenario = build_scenario(config.scenario)
     with pytest.raises(ConfigError, match=r"'plan_path' has none\. Write algorithm\.advantage\.strata\.by=turns"):
         check_turns(config.algorithm, scenario, scenario.teams["team"])
-    by_turns = load_config(["algorithm=stratified_grpo", "scenario=plan_path", "algorithm.advantage.strata.by=turns"])
+    by_turns = load_config(["algorithm=stratified_grpo", "scenario=plan_path", "algorithm.options.by=turns"])
     check_turns(by_turns.algorithm, scenario, scenario.teams["team"])

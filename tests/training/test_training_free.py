@@ -318,7 +318,7 @@ def test_the_tiny_base_is_no_editor() -> None:
     config = load_config(["scenario=relay", "algorithm=training_free"])
     with pytest.raises(ConfigError, match=r"the tiny base writes no sentences: name a model .* or editor=quote"):
         check_trainable(resolve(config))
-    for words in (["algorithm.experience.editor=quote"], ["model.path=somewhere"]):
+    for words in (["algorithm.options.editor=quote"], ["model.path=somewhere"]):
         check_trainable(
             resolve(load_config(["scenario=relay", "algorithm=training_free", *words]), build_scenario(config.scenario))
         )

@@ -24,7 +24,7 @@ from mas.training.saved import saved_experiences, saved_libraries
 from mas.training.session import open_team
 
 SHORT = (
-    "scenario=relay", "algorithm=training_free", "algorithm.experience.editor=quote", "algorithm.experience.most=6",
+    "scenario=relay", "algorithm=training_free", "algorithm.options.editor=quote", "algorithm.options.most=6",
     "train.steps=2", "train.tasks_per_step=4", "train.eval_tasks=3", "train.eval_every=0", "train.checkpoint_every=1",
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BaseFor, Ran
+from mixed import mixed
 from parts import SKILLED, make_turn
 from test_run import adapters, measured
 from test_run import train as train_in
@@ -66,7 +67,7 @@ def base(base_for: BaseFor) -> BaseModel:
 
 async def trained(base: BaseModel, *words: str) -> tuple[Trainer, Watching]:
     """A short run of `relay` with a warm start and no step, unless the words say otherwise."""
-    config = load_config([*SHORT, "train.steps=0", *words])
+    config = load_config(mixed(*SHORT, "train.steps=0", *words))
     trainer, watcher = Trainer(resolve_training(config), base), Watching()
     await trainer.run(watcher)
     return trainer, watcher
@@ -243,8 +244,11 @@ def check(*words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["scenario=relay", "algorithm=training_free"], "update=training_free has none: leave it out"),
-        (["scenario=two_player", "algorithm.opponents.players.old=random"], "algorithm.opponents plays some of them"),
+        (["scenario=relay", "algorithm=training_free"], "update=training_free does not go together with warm_start"),
+        (
+            ["scenario=two_player", "algorithm.opponents.players.old=random"],
+            "opponents does not go together with warm_start",
+        ),
         (["scenario=two_player"], "seats win and lose apart: write warm_start.threshold"),
     ],
 )

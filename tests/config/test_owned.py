@@ -1,0 +1,159 @@
+"""Parts that only some algorithms have are set by these and their options, and by nothing else."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mixed import mixed
+
+from mas.algorithms.registry import SHIPPED, find_algorithm
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.load import leaves, load_config, load_run_config, overrides_of, presets
+from mas.config.owned import OWNED, is_owned
+from mas.core.errors import ConfigError
+from mas.runs.resolve import resolve
+from mas.training.check_setup import check_trainable
+
+FILE = """from mas.algorithms import Algorithm, Options, Recipe
+
+
+class Mine(Options):
+    coefficient: float = 0.1
+    weight: float = 0.5
+
+
+algorithm = Algorithm(
+    recipe=Recipe(title="Mine", does="Mixes."),
+    parts={"sampler": {"mode": "parallel"}, "advantage": {"step": {"key": "index"}}},
+    options=Mine,
+    places={"coefficient": "loss.kl", "weight": "advantage.step.weight"},
+)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    return f"algorithm={path}"
+
+
+def stored(directory: Path, **changed: Any) -> Path:
+    config = load_config(["algorithm=gigpo", "algorithm.options.step_weight=0.5"]).model_dump(mode="json")
+    config["algorithm"] |= changed
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["algorithm=dapo", "algorithm.advantage.step.discount=0.5"],
+            "it is an option of algorithm=gigpo, as algorithm.options.discount=VALUE",
+        ),
+        (["algorithm=gigpo", "algorithm.advantage.step.weight=0.5"], "as algorithm.options.step_weight=VALUE"),
+        (["algorithm=gigpo", "algorithm.advantage.step=null"], "it is a part of algorithm="),
+        (["algorithm.advantage.components=true"], "it is a part of algorithm=gdpo"),
+        (["algorithm=dapo", "algorithm.advantage={step: {weight: 1}}"], "algorithm.advantage.step.weight cannot be"),
+        (["algorithm=dapo", "algorithm.advantage.step=${algorithm.reward}"], "cannot be set by itself"),
+        (["algorithm=dapo", "algorithm.advantage=${algorithm.reward}"], "algorithm.advantage is a section"),
+        (["algorithm=dapo", "algorithm.code=gigpo"], "a new run's algorithm is chosen as algorithm=NAME"),
+        (["algorithm=dapo", "algorithm.sampler=null"], "algorithm.sampler is a section; set its keys one by one"),
+        (["algorithm=parallel_grpo", "algorithm.options.refill=1"], "has no options of its own"),
+        (["algorithm=dapo", "algorithm.options.refil=1"], "Did you mean 'refill'"),
+        (["algorithm=dapo", "algorithm.options.refill=-1"], "algorithm.options.refill=-1 is not possible"),
+        (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin: Field required"),
+        (["algorithm=empg", "algorithm.options={clarity: 0, clarity_scale: 2}"], "clarity is 0"),
+    ],
+)
+def test_what_is_not_the_algorithms_own_is_refused(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        load_config(words)
+
+
+def test_an_option_sets_its_part_and_is_written_as_an_override() -> None:
+    config = load_config(["algorithm=gigpo", "algorithm.options.step_weight=0.5"])
+    assert config.algorithm.advantage.step is not None
+    assert config.algorithm.advantage.step.weight == 0.5
+    assert overrides_of(config)[-1] == "algorithm.options.step_weight=0.5"
+    for words in (["algorithm.options.length={most: 8, margin: 2}"], ["algorithm.options.refill=0"]):
+        config = load_config(["algorithm=dapo", *words])
+        assert load_config(overrides_of(config)) == config
+
+
+def test_a_stored_run_takes_options_and_no_parts(tmp_path: Path) -> None:
+    run = stored(tmp_path)
+    changed = load_run_config(run, ["algorithm.options.step_weight=0.25"]).algorithm
+    assert changed.advantage.step is not None
+    assert (changed.advantage.step.weight, changed.options["step_weight"]) == (0.25, 0.25)
+    with pytest.raises(ConfigError, match=r"as algorithm\.options\.step_weight=VALUE"):
+        load_run_config(run, ["algorithm.advantage.step.weight=0.25"])
+
+
+def test_a_run_of_before_options_is_read_and_written_with_them(tmp_path: Path) -> None:
+    config = load_run_config(stored(tmp_path, code=None, options={}))
+    assert config.algorithm.advantage.step is not None
+    assert config.algorithm.advantage.step.weight == 0.5
+    again = load_config(overrides_of(config)).algorithm
+    assert again.advantage == config.algorithm.advantage
+
+
+def test_a_file_sets_any_part_and_what_its_options_place_is_set_by_them_alone(mine: str, tmp_path: Path) -> None:
+    config = load_config([mine, "algorithm.options.weight=2", "algorithm.options.coefficient=0.3"])
+    assert config.algorithm.advantage.step is not None
+    assert (config.algorithm.advantage.step.weight, config.algorithm.loss.kl) == (2.0, 0.3)
+    assert load_config(overrides_of(config)) == config
+    with pytest.raises(ConfigError, match=r"own option: write algorithm\.options\.coefficient=VALUE"):
+        load_config([mine, "algorithm.loss.kl=0.2"])
+    assert load_config(mixed("algorithm=dapo", "algorithm.fork.after=3")).algorithm.sampler.refill == 2
+
+
+def test_parts_and_places_of_the_algorithms_of_mas_are_apart_and_owned() -> None:
+    fields = dict(leaves(AlgorithmOptions().model_dump(mode="json")))
+    for path in OWNED:
+        assert any(key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.") for key in fields), path
+    for name in SHIPPED:
+        own = find_algorithm(name)
+        assert all(is_owned(path) for path in own.places.values()), name
+        assert set(own.places) == (set(own.options.model_fields) if own.places else set()), name
+        assert not {key for key, _ in leaves(dict(own.parts))} & set(own.places.values()), name
+
+
+def test_no_preset_of_a_scenario_sets_what_only_some_algorithms_have() -> None:
+    root = Path(__file__).parents[2] / "mas" / "conf" / "scenario"
+    for name in presets("scenario"):
+        said = yaml.safe_load((root / f"{name}.yaml").read_text()) or {}
+        assert not [key for key, _ in leaves(said.get("algorithm", {})) if is_owned(key)], name
+
+
+def test_what_a_scenario_lacks_is_told_with_the_algorithms_own_option() -> None:
+    with pytest.raises(ConfigError, match=r"write algorithm\.options\.clarity=0, or"):
+        check_trainable(resolve(load_config(["algorithm=empg", "scenario=relay"])))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"weight": "advantage', '"wait": "advantage', "places has 'wait', which is none of its options"),
+        ("advantage.step.weight", "advantage.step.key", "parts and the option 'weight' both set advantage.step.key"),
+        ("advantage.step.weight", "advantage.stop", "no key 'algorithm.advantage.stop'"),
+    ],
+)
+def test_places_that_mean_nothing_are_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(FILE.replace(old, new))
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        load_config([f"algorithm={path}"])
+
+
+def test_the_mix_of_the_page_is_an_algorithm(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own_algorithm.md").read_text()
+    (code,) = re.findall(r"^## A mix of parts\n.*?^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "mix.py"
+    path.write_text(code)
+    step = load_config([f"algorithm={path}", "algorithm.options.step_weight=0.7"]).algorithm.advantage.step
+    assert step is not None
+    assert (step.key, step.weight) == ("state", 0.7)
