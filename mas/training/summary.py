@@ -110,6 +110,6 @@ class ZeroVarianceWatch:
         names = ", ".join(fallen)
         return (
             f"{names}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid the same. More "
-            "candidates, a higher temperature, tasks replaced as algorithm=dapo does, or easier tasks give them something "
-            "to learn."
+            "candidates, a higher temperature, tasks replaced as algorithm=dapo does, or easier tasks give them "
+            "something to learn."
         )
