@@ -1,9 +1,11 @@
 """A user's class of environments as a task: from Python, on the command line, in a notebook, and in a stored run."""
 
+import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from threading import Barrier
@@ -14,6 +16,7 @@ import pytest
 from conftest import Ran
 
 import mas
+from mas.api.task import class_name
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.config.problems import BRIDGES
@@ -350,6 +353,21 @@ def test_tenths_that_add_up_to_one_are_a_success() -> None:
         environment.step({"team": "x"})
     assert sum([0.1] * 10) < 1
     assert environment.success()
+
+
+def test_code_of_a_package_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "mas_user_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "base.py").write_text(inspect.getsource(Silent).replace("random: Random", "random"))
+    (package / "task.py").write_text(
+        "from .base import Silent\nclass Mine(Silent):\n    pass\ndef score(said, row):\n    return 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = import_module("mas_user_package.task")
+    assert class_name(task.Mine) == "mas_user_package.task:Mine"
+    assert load_class(class_name(task.Mine)) is task.Mine
+    assert mas.questions("a.jsonl", reward=task.score).options["reward"] == "mas_user_package.task:score"
 
 
 def test_a_class_that_is_an_environment_already_is_used_as_it_is(tmp_path: Path) -> None:
