@@ -396,6 +396,9 @@ def test_a_stored_class_is_not_imported_without_consent(tmp_path: Path) -> None:
             TrustError, match=rf"import {re.escape(name)}   \((scenario.name|train.tasks.arms.a.scenario)"
         ):
             mas.load_run_config(run)
+    (run / "config.yaml").write_text(json.dumps({"scenario": {"name": name}}))
+    with pytest.raises(TrustError, match=rf"import {re.escape(name)}"):  # even where another class is played instead
+        mas.evaluate(run, [f"scenario.name='{NAME}'"], quiet=True)
     assert not (tmp_path / "owned").exists()
 
 
