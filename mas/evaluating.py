@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.config.options import Config
+from mas.config.load import load_run_config
+from mas.config.options import Config, ScenarioOptions
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.printable import printable
@@ -22,6 +23,7 @@ from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
+from mas.scenarios import build_scenario
 from mas.scenarios.folder import expert_of
 from mas.training.setup import Setup
 
@@ -85,6 +87,7 @@ def asked_of(
     trained, config = transferred(run_dir, overrides, on)
     setup = resolve(config)
     count = config.train.eval_tasks if tasks is None else tasks
+    _check_apart(run_dir, config.scenario, setup)
     if count < 1:
         raise ConfigError(f"{count} tasks: at least one is played")
     if isinstance(setup.scenario, Finite) and count > (size := setup.scenario.size("eval")):
@@ -92,6 +95,21 @@ def asked_of(
     if is_sampled:
         check_sampling(setup)
     return EvaluationRequest(run_dir=run_dir, trained=trained, setup=setup, tasks=count, is_sampled=is_sampled, on=on)
+
+
+def _check_apart(run_dir: Path, played: ScenarioOptions, setup: Setup) -> None:
+    """Refuse to count as held out what a run may have trained on with other options.
+
+    Raises:
+        ConfigError: its class and the one that is played say nothing of what their tasks are. Otherwise as
+            `load_run_config`.
+    """
+    why_not_apart = getattr(setup.scenario, "why_not_apart", None)  # of a user's class
+    if why_not_apart is None or load_run_config(run_dir, uses=()).scenario == played:
+        return
+    trained = load_run_config(run_dir, uses=("code", "file"))  # whose class is imported now
+    if (why := why_not_apart(build_scenario(trained.scenario))) is not None:
+        raise ConfigError(f"run {run_dir} was trained with {trained.scenario.name} {trained.scenario.options}: {why}")
 
 
 def play(asked: EvaluationRequest, console: Console) -> "dict[str, Evaluation]":

@@ -31,8 +31,8 @@ def questions(path: Path | str, *, reward: RewardFunction | str | None = None, *
 
 
 def class_name(kind: type) -> str:
-    """What `scenario.name` calls a class of environments: `file.py:CLASS`; from a notebook or a prompt
-    `__main__:CLASS`, which no other process can load.
+    """What `scenario.name` calls a class of environments: `file.py:CLASS`, or `package.module:CLASS`; from a notebook
+    or a prompt `__main__:CLASS`, which no other process can load.
 
     Raises:
         ConfigError: the class stands inside a function or another class, or its name is another one's now.
@@ -47,7 +47,7 @@ def class_name(kind: type) -> str:
 
 
 def _place_of(function: RewardFunction) -> str:
-    """`file.py:function`."""
+    """`file.py:function`, or `package.module:function`."""
     found = _in_file(function)
     if found is None:
         raise ConfigError(
@@ -59,9 +59,14 @@ def _place_of(function: RewardFunction) -> str:
 
 
 def _in_file(code: object) -> str | None:
-    """`file.py:NAME` of what stands at the top of a file; None: it does not."""
+    """`file.py:NAME` of what stands at the top of a file, in a package with `__init__.py` `package.module:NAME`, as
+    only so its relative imports work; None: it does not."""
     name = getattr(code, "__qualname__", "")
     module = sys.modules.get(getattr(code, "__module__", None) or "")
     file = Path(getattr(module, "__file__", None) or "")
     is_there = getattr(module, name, None) is code and file.suffix == ".py" and file.is_file()
-    return f"{file.absolute()}:{name}" if is_there else None
+    if module is None or not is_there:
+        return None
+    package = sys.modules.get(getattr(module, "__package__", None) or "")
+    is_packed = getattr(package, "__file__", None) is not None and module.__name__ != "__main__"
+    return f"{module.__name__ if is_packed else file.absolute()}:{name}"

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -85,6 +86,7 @@ def grow_populations(terms: GrowthTerms, out: Path) -> None:
     """Grow populations, or what is left to be grown, and draw how far their mixes were from an equilibrium."""
     from mas.league.growth import Populations
 
+    terms = msgspec.structs.replace(terms, game=full_name(terms.game))
     populations = Populations(terms, out, Console())
     try:
         found = populations.grow()
@@ -154,7 +156,7 @@ def enter_member(
     league: str, keep: Path | None, candidate: LeagueMember, game: str, gate: GateTerms, at_once: int
 ) -> bool:
     """Let a candidate play for its place, and print what came of it; whether it is a member now."""
-    keep = keep or members_beside(league)
+    keep, game = keep or members_beside(league), full_name(game)
     with _made(league) as store:
         check_sources({one.name: one.source for one in store.members()}, league)
         if (usual := pool_game(store)) and game != usual:
@@ -199,7 +201,7 @@ def print_response(
 
     if any(word.lstrip("+").startswith(("run_dir=", "algorithm.opponents")) for word in overrides):
         raise ConfigError("run_dir and algorithm.opponents are said by --out and --to: leave them out")
-    config, console = response_config(to, game, overrides), Console()
+    config, console = response_config(to, full_name(game), overrides), Console()
     with suppress(OSError):  # the answer's run begins with adapters that the command line named
         remember([one for one in accesses_of(config) if one.kind == "start"])
     found = respond(

@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
+from mas.config.literal import literal
 from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
+from mas.config.problems import is_bridged
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import listed
@@ -30,6 +32,7 @@ from mas.runs.scenario import check_fits, configured_scenario
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.folder import expert_of
+from mas.scenarios.named import scenario_and_team
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,13 +88,13 @@ def play(
     asked = PlayRequest(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")
-    if ":" in name:
+    if is_bridged(name):
         _play_game(asked, *_bridged(asked))
         return
     config, scenario = _configured(asked)
     environment = scenario.environment()
     if len(environment.spec.seats) > 1:
-        if "/" in name:
+        if scenario_and_team(name)[1]:
             raise ConfigError(f"{name}: people take seats of {scenario.name}, not roles of a team; name no team")
         check_used("play", asked.words, ("scenario.options",))
         environment.reset(scenario.task("eval", task))
@@ -106,12 +109,12 @@ def _configured(asked: PlayRequest) -> tuple[Config, Scenario]:
     Raises:
         ConfigError: they contradict each other, or have no effect.
     """
-    name, _, team = asked.name.partition("/")
+    name, team = scenario_and_team(asked.name)
     find_scenario(name)
     if asked.run_dir is None:
         if team and any(word.lstrip("+").startswith("algorithm.team=") for word in asked.words):
             raise ConfigError(f"{asked.name} names a team, and algorithm.team= another one; name one")
-        named = [f"scenario.name={name}", *([f"algorithm.team={team}"] if team else [])]
+        named = [f"scenario.name={literal(name)}", *([f"algorithm.team={team}"] if team else [])]
         config = load_config([*named, *size_overrides(name, asked.size), *asked.words])
     else:
         if asked.size is not None:

@@ -66,10 +66,10 @@ def _load(where: str, path: str) -> type:
     try:
         module = import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise ConfigError(
-            f"{where}: the module {module_name!r} cannot be imported: {error}. Install it, or put its folder into "
-            "PYTHONPATH: PYTHONPATH=. mas ..."
-        ) from error
+        hint = "Install it, or put its folder into PYTHONPATH: PYTHONPATH=. mas ..."
+        if module_name.startswith("mas."):
+            hint = "Role types of scenarios were moved: take those that its team has now, or train the run anew."
+        raise ConfigError(f"{where}: the module {module_name!r} cannot be imported: {error}. {hint}") from error
     found = getattr(module, class_name, None)
     if not isclass(found):
         classes = [name for name, value in vars(module).items() if isclass(value)]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mas.config.access import class_access
+from mas.config.literal import literal
 from mas.config.load import load_config
 from mas.config.trust import check_accesses
 from mas.core.team import TeamSpec
@@ -21,8 +22,15 @@ def named_team(name: str) -> TeamSpec:
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return trusted_team(path)
-    scenario, _, team = name.partition("/")
-    return find_team(build_scenario(load_config([f"scenario.name={scenario}"]).scenario), team or "team")
+    scenario, team = scenario_and_team(name)
+    return find_team(build_scenario(load_config([f"scenario.name={literal(scenario)}"]).scenario), team or "team")
+
+
+def scenario_and_team(name: str) -> tuple[str, str]:
+    """The two parts of `SCENARIO/TEAM`, where the scenario may be `path/file.py:CLASS`; the team may be empty."""
+    place, colon, rest = name.rpartition(":")
+    scenario, _, team = rest.partition("/")
+    return place + colon + scenario, team
 
 
 def trusted_team(path: Path) -> TeamSpec:

@@ -8,9 +8,9 @@ The class either satisfies `mas.core.environment.Environment`, or has these meth
 
 It may have the methods of `POSSIBLE`: `is_over()`, without which a task is one step; `success()`, without which what
 was paid must add up to 1; `legal()`, all legal actions as text; `answer()`, the right action now, from which the tiny
-base is taught; `content()`, a text that is equal for equal tasks, without which it is what all views see at the start;
-`render()`, everything as text. Class attributes: `views`, `max_turns`, and `teams`, name -> TeamSpec. The constructor
-takes `scenario.options` by name.
+base is taught; `content()`, a text that is equal for equal tasks whatever the options, without which it is what all
+views see at the start; `render()`, everything as text. Class attributes: `views`, `max_turns`, and `teams`, name ->
+TeamSpec. The constructor takes `scenario.options` by name.
 """
 
 import inspect
@@ -18,11 +18,11 @@ import itertools
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
-from math import isfinite
+from math import isfinite, nan
 from random import Random
 from typing import Any, get_type_hints
 
-from pydantic import create_model
+from pydantic import PydanticUserError, TypeAdapter, create_model
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
@@ -56,7 +56,7 @@ class UserWorld:
     """One episode of a class with the short list of methods. Satisfies `mas.scenarios.bridges.replay.ReplayedWorld`."""
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
-        self.made, self.paid, self.steps = make(), 0.0, 0
+        self.made, self.paid, self.steps = _called("the constructor", make), 0.0, 0
         self.ask("reset", None, Random(seed))
 
     def ask(self, method: str, otherwise: Any, *arguments: Any) -> Any:
@@ -65,11 +65,9 @@ class UserWorld:
         Raises:
             EnvironmentFault: it raised.
         """
-        name = type(self.made).__name__
-        try:
-            return getattr(self.made, method)(*arguments) if hasattr(self.made, method) else otherwise
-        except Exception as error:  # a user's code
-            raise EnvironmentFault(f"{name}.{method} raised {type(error).__name__}: {error}") from error
+        kind = type(self.made)
+        found = _has(kind, method)
+        return _called(f"{kind.__name__}.{method}", getattr(self.made, method), *arguments) if found else otherwise
 
     def to_move(self) -> str | None:
         return None if self.ask("is_over", self.steps > 0) else TEAM
@@ -77,11 +75,9 @@ class UserWorld:
     def act(self, action: str) -> Step:
         legal = self.legal()
         is_legal = not action or legal is None or action in legal
-        paid = self.ask("step", None, action) if action and is_legal else 0.0
-        if not isinstance(paid, int | float) or not isfinite(paid):
-            raise EnvironmentFault(f"step returned {paid!r}: return what the team is paid, a finite number")
+        paid = _amount(self.ask("step", None, action)) if action and is_legal else 0.0
         self.paid, self.steps = self.paid + paid, self.steps + 1
-        return Step(rewards={TEAM: {"reward": float(paid)}}, illegal=() if is_legal else (TEAM,))
+        return Step(rewards={TEAM: {"reward": paid}}, illegal=() if is_legal else (TEAM,))
 
     def fields(self, view: str) -> Mapping[str, str]:
         seen = self.ask("observe", None, view)
@@ -96,7 +92,7 @@ class UserWorld:
         return None if found is None else tuple(map(str, found))
 
     def success(self) -> bool:
-        return bool(self.ask("success", self.paid >= 1))
+        return bool(self.ask("success", self.paid >= 1 - 1e-9))
 
     def render(self) -> str:
         return str(self.ask("render", "\n".join(str(value) for value in self.fields("solo").values())))
@@ -107,7 +103,7 @@ class UserEnvironment(ReplayEnvironment):
 
     def __init__(self, kind: type, make: Callable[[], Any]) -> None:
         views: Sequence[str] = getattr(kind, "views", VIEWS)
-        turns = getattr(kind, "max_turns", 20 if hasattr(kind, "is_over") else 1)
+        turns = getattr(kind, "max_turns", 20 if _has(kind, "is_over") else 1)
         spec = EnvironmentSpec(
             name=kind.__name__, seats=(TEAM,), views=tuple(views), max_turns=turns, terms=("reward",)
         )
@@ -127,8 +123,8 @@ class UserEnvironment(ReplayEnvironment):
 class UserScenario:
     """Satisfies `mas.core.scenario.Scenario`, and `mas.core.tasks.SplitByContent`.
 
-    A task belongs to a split by its content under these options and under the constructor's defaults, whose names the
-    split does not depend on: a task that was trained on is not held out under other options.
+    A task belongs to a split by its content alone. Without `content()` that is what the views show with these options,
+    so that other options of the class, or a class derived from it, may hold out what was trained on: `why_not_apart`.
 
     Raises:
         ConfigError: the class cannot be made, has no team for its seats, or draws from more than its generator.
@@ -140,37 +136,56 @@ class UserScenario:
         self._seed_of = cache(self._search)
         try:
             seats = self.environment().spec.seats
-            same = [self._content(options, 0) for _ in "12"]
+            same = [self.content_of(Task(id="content", seed=0)) for _ in "12"]
         except Exception as error:  # a user's code
             raise ConfigError(f"{self.name} cannot be made: {type(error).__name__}: {error}") from error
         if same[0] != same[1]:
             raise ConfigError(f"{self.name} shows two tasks of one seed: draw from the generator that reset() is given")
         self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", {"team": plan_execute(), "solo": solo()})
-        self.expert: Script | None = _expert if hasattr(kind, "answer") else None
+        self.expert: Script | None = _expert if _has(kind, "answer") else None
         if TEAM not in seats and not hasattr(kind, "teams"):
             raise ConfigError(f"{self.name} has the seats {', '.join(seats)}: give it `teams`, name -> TeamSpec")
 
     def environment(self) -> Environment:
-        return self._environment(self._options)
+        make = partial(self.kind, **self._options)
+        return make() if _is_whole(self.kind) else UserEnvironment(self.kind, make)
 
     def task(self, split: Split, index: int) -> Task:
         return Task(id=f"{split}-{index}", seed=self._seed_of(split, index), split=split)
 
     def content_of(self, task: Task) -> str:
-        return self._content(self._options, task.seed)
+        environment = self.environment()
+        environment.reset(task)
+        source = _asked(environment, "content")
+        seen = [sorted(environment.observe(view).fields.items()) for view in environment.spec.views]
+        return repr(seen) if source is None else str(source)
 
     def holds_out(self, content: str) -> bool:
-        return is_held_out(self.name, content)
+        return is_held_out("a user's class", content)
+
+    def why_not_apart(self, other: object) -> str | None:
+        """Why one of two scenarios may hold out what the other has for training; None: content() or nothing in common
+        keeps them apart."""
+        other = getattr(other, "scenario", other)  # its attempts
+        if not isinstance(other, UserScenario) or (self.kind, self._options) == (other.kind, other._options):
+            return None
+        base, derived = (self.kind, other.kind) if issubclass(other.kind, self.kind) else (other.kind, self.kind)
+        if not issubclass(derived, base) or _has(base, "content"):
+            return None
+        return (
+            f"{base.__name__} has no content(), a text that is equal for equal tasks whatever the options, so that "
+            "what is trained on may be evaluated with other options: write it, and train anew"
+        )
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
         """Every agent says the right action, or one of the legal ones; verifiers accept what is right.
 
         Raises:
-            ConfigError: the class has neither `answer` nor `legal`.
+            ConfigError: the class has neither `answer` nor `legal`, or several seats.
         """
         random = Random(seed)
-        names = [name for name, team in self.teams.items() if not team.seats]
-        for number in itertools.count() if names else ():
+        names = list(self.teams)
+        for number in itertools.count():
             environment = self.environment()
             environment.reset(self.task("train", random.randrange(512)))
             while environment.to_move():
@@ -186,44 +201,31 @@ class UserScenario:
     ) -> Generator[tuple[str, str], None, str]:
         """One turn of a team, agent by agent. Returns its action."""
         seat = environment.to_move()[0]
-        legal, right = environment.legal(seat), _asked(environment, "answer")
-        if not legal and right is None:
+        answer, has_several = _asked(environment, "answer"), len(environment.spec.seats) > 1
+        right = None if answer is None else str(answer)
+        possible = environment.legal(seat) or (() if right is None else (right,))
+        if has_several or not possible:
             raise ConfigError(
-                f"{self.name} has neither answer() nor legal(), from which the tiny base could be taught: name a model "
-                "that reads words, such as model=smollm2"
+                f"{self.name} has {'several seats' if has_several else 'neither answer() nor legal()'}, so that the "
+                "tiny base cannot be taught: name a model that reads words, such as model=smollm2"
             )
         roles, said = build_roles(team), dict[str, Message]()
-        action = (
-            right if right is not None and (expert or random.random() < _SKILL) else random.choice(legal or [right])
-        )
+        action = right if right is not None and (expert or random.random() < _SKILL) else random.choice(possible)
         for agent, name in team.members().items():
             role = roles[name]
             seen = environment.observe(role.spec.view or local_name(agent))
             heard = (said[edge.source] for edge in team.edges if edge.target == agent and edge.source in said)
-            text = str(action)
+            text = action
             if role.emits == "verdict":
                 text = role.spec.accept_text if action == right else role.spec.reject_text
             yield role.prompt(View(observation=seen, messages=tuple(heard))), text + _END
             said[agent] = Message(agent, role.parse(text))
-        return str(action)
-
-    def _environment(self, options: Mapping[str, Any]) -> Environment:
-        make = partial(self.kind, **options)
-        return make() if _is_whole(self.kind) else UserEnvironment(self.kind, make)
-
-    def _content(self, options: Mapping[str, Any], seed: int) -> str:
-        environment = self._environment(options)
-        environment.reset(Task(id="content", seed=seed))
-        source = _asked(environment, "content")
-        seen = [sorted(environment.observe(view).fields.items()) for view in environment.spec.views]
-        return repr(seen) if source is None else str(source)
+        return action
 
     def _search(self, split: Split, index: int) -> int:
-        usual = all(one.default is not one.empty for one in inspect.signature(self.kind).parameters.values())
-        kinds = [self._options, *([{}] if usual else [])]
         for attempt in range(_ATTEMPTS):
             seed = derive_seed("task", self.name, split, index, attempt)
-            if {self.holds_out(self._content(options, seed)) for options in kinds} == {split == "eval"}:
+            if self.holds_out(self.content_of(Task(id="content", seed=seed))) == (split == "eval"):
                 return seed
         raise ConfigError(
             f"{self.name} has no task for the split {split!r}: {_ATTEMPTS} draws made none, as its tasks look too much "
@@ -251,7 +253,7 @@ def load_class(name: str) -> type:
     if not isinstance(kind, type):
         classes = [key for key, value in members.items() if isinstance(value, type) and not key.startswith("_")]
         raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, classes)}")
-    if not _is_whole(kind) and (lacking := [method for method in NEEDED if not callable(getattr(kind, method, None))]):
+    if not _is_whole(kind) and (lacking := [method for method in NEEDED if not _has(kind, method)]):
         raise ConfigError(
             f"{what}: {attribute} has no {', '.join(lacking)}; an environment needs {', '.join(NEEDED)} and may have "
             f"{', '.join(POSSIBLE)}: see docs/scenarios.md"
@@ -273,7 +275,9 @@ def options_of(kind: type) -> type[Options]:
     for one in inspect.signature(kind).parameters.values():
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise ConfigError(f"{kind.__name__}({one}): its options are arguments with names; write each one")
-        fields[one.name] = (hints.get(one.name, Any), ... if one.default is one.empty else one.default)
+        if one.name.startswith("_") or hasattr(Options, one.name):
+            raise ConfigError(f"{kind.__name__}({one}): an option cannot have this name; choose another one")
+        fields[one.name] = (_checkable(hints.get(one.name, Any)), ... if one.default is one.empty else one.default)
     return create_model(f"{kind.__name__}Options", __base__=Options, **fields)
 
 
@@ -282,10 +286,42 @@ def build(kind: type, options: Options) -> UserScenario:
     return UserScenario(kind, {name: getattr(options, name) for name in type(options).model_fields})
 
 
+def _checkable(annotation: Any) -> Any:
+    """The type of an option; `Any` where pydantic cannot check the annotation."""
+    try:
+        TypeAdapter(annotation)
+    except PydanticUserError:
+        return Any
+    return annotation
+
+
 def _asked(environment: Environment, method: str) -> Any:
     if isinstance(environment, UserEnvironment):
         return environment.asked(method)
-    return getattr(environment, method)() if hasattr(environment, method) else None
+    return getattr(environment, method)() if _has(type(environment), method) else None
+
+
+def _has(kind: type, method: str) -> bool:
+    """Whether a class has a method; an attribute of that name that is none does not count."""
+    return callable(getattr(kind, method, None))
+
+
+def _called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:  # a user's code
+        raise EnvironmentFault(f"{name} raised {type(error).__name__}: {error}") from error
+
+
+def _amount(paid: Any) -> float:
+    """What a step pays, also as a number of NumPy."""
+    try:
+        amount = nan if isinstance(paid, str | bytes) else float(paid)
+    except (TypeError, ValueError):
+        amount = nan
+    if not isfinite(amount):
+        raise EnvironmentFault(f"step returned {paid!r}: return what the team is paid, a finite number")
+    return amount
 
 
 def _expert(environment: Environment, random: Random) -> Mapping[str, str]:

@@ -177,7 +177,8 @@ class RunWatcher:
             self._expect(self._work, self._speed)
             how = f", estimated from {self._speed.text()}"
         elif evaluated_s := sum(self._evaluated_s.values()):
-            self._left.expect(step_s=evaluated_s * rows_of(self._setup) / (2 * self._train.eval_tasks))
+            episodes = len(self._evaluated_s) * self._train.eval_tasks
+            self._left.expect(step_s=evaluated_s * rows_of(self._setup) / episodes)
             how = " without learning, sampling as fast as the evaluation"
         left_s = self._left.seconds(step)
         if left_s is None:

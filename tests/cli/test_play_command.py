@@ -227,15 +227,15 @@ MISTAKES = [
     (("play", "relay", "model.threads=1", "--as", "planner", "--others", "random"), "has no effect on `mas play`"),
     (("play", "relay/solo", "algorithm.team=team"), "names a team, and algorithm.team= another one"),
     (("play", "relay", "--as", "planner", "--run", "none"), "holds no run"),
-    (("play", "two:seats", "--run", "runs/x", "--as", "left"), "no model takes a seat of a game"),
-    (("play", "two:seats", "--others", "expert", "--as", "left"), "bidding has no expert"),
-    (("play", "two:seats", "train.steps=1"), "'train.steps=1' has no effect on a game of another library"),
+    (("play", "pettingzoo:seats", "--run", "runs/x", "--as", "left"), "no model takes a seat of a game"),
+    (("play", "pettingzoo:seats", "--others", "expert", "--as", "left"), "bidding has no expert"),
+    (("play", "pettingzoo:seats", "train.steps=1"), "'train.steps=1' has no effect on a game of another library"),
     (("play", "relay", "--size", "huge", "--as", "planner"), "scenario 'relay' has no size 'huge'"),
     (("play", "debate"), "--as debater, --as judge, or one of first, second (all are debater)"),
     (("play", "debate", "--as", "third"), "Possible: 'debater', 'first', 'judge', 'second'."),
     (("play", "debate", "--as", "judge", "--size", "medium"), "name a model that reads words"),
-    (("play", "two:seats", "--size", "small"), "games of other libraries have none"),
-    (("play", "two:seats"), "say which seat of bidding you take: --as left or --as right"),
+    (("play", "pettingzoo:seats", "--size", "small"), "games of other libraries have none"),
+    (("play", "pettingzoo:seats"), "say which seat of bidding you take: --as left or --as right"),
 ]
 
 
@@ -255,21 +255,35 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def bridges(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library with one game."""
     module = ModuleType("mas.scenarios.bridges")
-    module.open_bridge = lambda name: {"two:seats": Bidding()}[name]
+    module.open_bridge = lambda name: {"pettingzoo:seats": Bidding()}[name]
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 def test_a_person_takes_a_seat_of_another_librarys_game(mas: Mas, keyboard: Keyboard, bridges: None) -> None:
     keyboard("2\n7\n2\n")
-    ran = mas("play", "two:seats", "--as", "right")
+    ran = mas("play", "pettingzoo:seats", "--as", "right")
     assert (ran.code, ran.err) == (0, "")
     assert "'7' is not possible now. Possible: 0, 1, 2, 9" in ran.out
     assert "score of right (you): 2 (point +2)" in ran.out
 
 
+def test_a_users_class_is_played_and_drawn_by_its_name(mas: Mas, keyboard: Keyboard, tmp_path: Path) -> None:
+    name = f"{Path(__file__).parents[2] / 'examples' / 'parity.py'}:Parity"
+    for team, drawn, people in (("", "plan_execute", ("planner", "executor")), ("/solo", "solo", ("solo",))):
+        keyboard("even\neven\n")
+        ran = mas("play", f"{name}{team}", *(word for role in people for word in ("--as", role)))
+        assert (ran.code, ran.err) == (0, "")
+        graph = mas("graph", f"{name}{team}", "--out", str(tmp_path))
+        assert (graph.code, (tmp_path / f"{drawn}.svg").is_file()) == (0, True)
+    assert "Did you mean 'team'" in mas("graph", f"{name}/taem").err
+
+
 def test_where_there_are_no_bridges_it_is_said(mas: Mas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mas.person.command.BRIDGES", "mas.scenarios.no_bridges")
-    assert "'a:b' would be a game of another library, and there are no bridges here" in mas("play", "a:b").err
+    assert (
+        "'pettingzoo:b' would be a game of another library, and there are no bridges here"
+        in mas("play", "pettingzoo:b").err
+    )
 
 
 def test_playing_without_a_model_and_measuring_loads_no_tensor_library() -> None:

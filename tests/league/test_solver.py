@@ -94,3 +94,12 @@ def test_short_names_are_those_of_two_player(tmp_path: Path, mas: Callable[..., 
     ran = mas("league", "run", "--game", "kuhn", *words)
     assert ran.code == 0
     assert "two_player:kuhn_poker, 4 games" in ran.out
+    pool = str(tmp_path / "pool.db")
+    for name in ("one", "two"):  # the second one meets the first in the pool's game
+        ran = mas("league", "enter", "random", "--name", name, "--game", "kuhn", "--games", "2", "--league", pool)
+        assert ran.err == ""
+    assert "two_player:kuhn_poker" in mas("league", "members", "--league", pool).out
+    out = str(tmp_path / "out")
+    refused = mas("league", "respond", "--to", "random", "--game", "kuhn", "--out", out, "train.stepz=3")
+    assert "Did you mean 'steps'" in refused.err
+    assert "--steps says how long" in mas("league", "psro", "--game", "kuhn", "--out", out, "train.steps=3").err

@@ -28,6 +28,7 @@ def test_an_unknown_type_names_the_nearest() -> None:
 def test_a_module_that_cannot_be_imported_is_named() -> None:
     refused("module 'no_such_module' cannot be imported", type="no_such_module:Role")
     refused("module '' cannot be imported", type=":Role")
+    refused("Role types of scenarios were moved", type="mas.scenarios.delegate.role:Worker")
 
 
 def test_a_class_that_does_not_exist_names_the_nearest() -> None:

@@ -3,10 +3,13 @@
 The first two tasks are played here; `python tests/scenarios/scenario_records.py` plays all of the record.
 """
 
+import sys
+
 import pytest
 from scenario_records import TASKS, differences, read, recorded_scenarios, records, variants
 
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, SandboxError
+from mas.sandbox.mechanism import probe
 from mas.scenarios.relay import RelayEnvironment
 
 HOW_TO_WRITE = (
@@ -18,8 +21,14 @@ HOW_TO_WRITE = (
 def differing(name: str, tasks: int) -> str:
     try:
         found = records(name, tasks)
-    except ConfigError as error:  # no sandbox
-        pytest.skip(str(error))
+    except ConfigError as error:
+        if not isinstance(error.__cause__, SandboxError):
+            raise
+        try:
+            probe()
+        except SandboxError:
+            pytest.skip(str(error))
+        raise
     lines = differences(name, found, read()[name])
     return "\n".join([*lines, HOW_TO_WRITE]) if lines else ""
 
@@ -55,3 +64,27 @@ def test_a_difference_is_named_by_scenario_variant_team_and_task(monkeypatch: py
     assert "relay, style=words, expert: tasks 0, 1, 2 differ" in lines
     assert differences("relay", {}, {"small, expert": "a"}) == ["relay, small, expert: not there any more"]
     assert differences("relay", {"small, expert": "a"}, {}) == ["relay, small, expert: not in the record"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "has_sandbox", "raised"),
+    [
+        (None, False, ConfigError),
+        (SandboxError("the server is gone"), True, ConfigError),
+        (SandboxError("none"), False, pytest.skip.Exception),
+    ],
+)
+def test_only_a_missing_sandbox_is_a_reason_to_skip(
+    monkeypatch: pytest.MonkeyPatch, cause: SandboxError | None, has_sandbox: bool, raised: type[BaseException]
+) -> None:
+    def broken(name: str, tasks: int) -> dict[str, str]:
+        raise ConfigError("broken") from cause
+
+    def probed() -> None:
+        if not has_sandbox:
+            raise SandboxError("none here")
+
+    monkeypatch.setattr(sys.modules[__name__], "records", broken)
+    monkeypatch.setattr(sys.modules[__name__], "probe", probed)
+    with pytest.raises(raised, match="broken"):
+        differing("relay", 1)

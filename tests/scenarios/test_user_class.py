@@ -1,29 +1,36 @@
 """A user's class of environments as a task: from Python, on the command line, in a notebook, and in a stored run."""
 
+import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from threading import Barrier
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from conftest import Ran
 
 import mas
+from mas.api.task import class_name
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.config.problems import BRIDGES
+from mas.config.tasks import TaskOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, EnvironmentFault, TrustError
 from mas.core.team import RoleSpec
-from mas.protocols import solo
+from mas.protocols import plan_execute_verify, solo
 from mas.scenarios import build_scenario
 from mas.scenarios.bridges import PREFIX
-from mas.scenarios.user_class import UserScenario, load_class
+from mas.scenarios.user_class import UserScenario, load_class, options_of
 from mas.scenarios.world import RecordEnvironment
 from mas.testing.environment import EnvironmentContract
+from mas.training.tasks.arms import build_arms
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "parity.py"
 NAME = f"{EXAMPLE}:Parity"
@@ -53,6 +60,9 @@ class Walk:
     def answer(self) -> str:
         return "right" if self.goal > 0 else "left"
 
+    def content(self) -> str:
+        return f"{self.goal} {self.noise}"
+
     def step(self, action: str) -> float:
         self.at += 1 if action == "right" else -1
         return 0.0
@@ -62,6 +72,40 @@ class Walk:
 
     def success(self) -> bool:
         return self.at == self.goal
+
+
+class Silent:
+    """Bits and a number, which `hint` shows twice; nothing says which tasks are equal under other options."""
+
+    def __init__(self, length: int = 3, hint: bool = False) -> None:
+        self.length, self.hint = length, hint
+
+    def reset(self, random: Random) -> None:
+        self.bits = "".join(random.choice("01") for _ in range(self.length))
+        self.number = random.randrange(8)
+
+    def observe(self, view: str) -> str:
+        return f"{self.bits} {self.number}" + f" {self.number}" * self.hint
+
+    def answer(self) -> int:
+        return self.number
+
+    def step(self, action: str) -> float:
+        return float(action == str(self.number))
+
+
+class Bits(Silent):
+    def content(self) -> str:
+        return f"{self.bits} {self.number}"
+
+
+class LongBits(Bits):
+    def __init__(self, length: int = 9) -> None:
+        super().__init__(length)
+
+
+class LongSilent(Silent):
+    pass
 
 
 def scenario_of(name: str = NAME, **options: Any) -> UserScenario:
@@ -124,6 +168,9 @@ def test_a_class_is_trained_and_the_run_does_all_that_a_run_can_do(
     assert run.curves().svg
     assert set(run.export(tmp_path / "out")) == {"planner", "executor"}
     assert "Parity" in run.report().read_text()
+    for words, on in ((["scenario.options.length=6"], ""), ([], NAME)):
+        with pytest.raises(ConfigError, match=r"was trained with .*'length': 4.*Parity has no content\(\)"):
+            mas.evaluate(tmp_path / "run", words, on=on, quiet=True)
     again = mas.train(run.config(["train.steps=2"]), quiet=True)
     assert again.steps == 2
 
@@ -179,22 +226,148 @@ def test_a_step_that_pays_no_number_and_a_class_that_cannot_teach_are_said() -> 
         environment.step({"team": "left"})
 
 
-def contents(scenario: UserScenario, split: Any, number: int = 150) -> set[str]:
-    """What the tasks of a split are when nothing but their number is shown."""
-    plain, found = UserScenario(Walk, {}), set()
-    for index in range(number):
-        found.add(plain.content_of(scenario.task(split, index)))
-    return found
+def contents(scenario: UserScenario, split: Any) -> set[str]:
+    return {scenario.content_of(scenario.task(split, index)) for index in range(150)}
 
 
-def test_no_task_that_was_trained_on_is_held_out_under_other_options() -> None:
-    kinds: list[dict[str, Any]] = [{}, {"hint": True}, {"far": 4, "hint": True}]
-    trained = [contents(UserScenario(Walk, options), "train") for options in kinds]
-    held_out = [contents(UserScenario(Walk, options), "eval") for options in kinds]
+@pytest.mark.parametrize(
+    "scenarios",
+    [
+        [(Walk, {}), (Walk, {"hint": True}), (Walk, {"far": 4, "hint": True})],
+        [(Bits, {"length": 9}), (Bits, {"length": 9, "hint": True}), (LongBits, {})],
+    ],
+    ids=["Walk", "Bits"],
+)
+def test_no_task_that_was_trained_on_is_held_out_under_other_options(scenarios: list[tuple[type, Any]]) -> None:
+    kinds = [UserScenario(kind, options) for kind, options in scenarios]
+    trained, held_out = ([contents(one, split) for one in kinds] for split in ("train", "eval"))
     for train in trained:
         for other in held_out:
             assert not train & other
     assert all(len(found) > 100 for found in (*trained, *held_out))
+    assert {one.why_not_apart(other) for one in kinds for other in kinds} == {None}
+
+
+def test_options_and_derived_classes_that_nothing_keeps_apart_are_no_arms() -> None:
+    own, arms = UserScenario(Silent, {}), TaskOptions.model_validate({"source": "mixture", "arms": {"a": {}, "b": {}}})
+
+    def armed(one: UserScenario, other: UserScenario) -> None:
+        build_arms(arms, ScenarioOptions(name="x"), "team", one, lambda _: other)
+
+    armed(own, UserScenario(Silent, {}))
+    armed(own, UserScenario(type("Other", (Walk,), {"teams": own.teams}), {}))
+    for other in (UserScenario(Silent, {"length": 4}), UserScenario(LongSilent, {}), UserScenario(Bits, {})):
+        for pair in ((own, other), (other, own)):
+            with pytest.raises(ConfigError, match=r"arms\.a: Silent has no content\(\), a text that is equal"):
+                armed(*pair)
+
+
+@pytest.mark.parametrize("answer", [3, "3"])
+def test_a_verifier_accepts_the_right_answer_whatever_its_type(answer: Any) -> None:
+    team = plan_execute_verify()
+    kind = type("Mine", (Silent,), {"answer": lambda self: answer, "teams": {"team": team}})
+    shown = UserScenario(kind, {}).demonstrations(0, expert=True)
+    said = {text for _, text in (next(shown) for _ in range(12))}
+    assert said == {"3<eos>", team.roles["verifier"].accept_text + "<eos>"}
+
+
+def test_attributes_with_the_names_of_methods_are_none() -> None:
+    class Mine(Silent):
+        legal = success = is_over = ()
+
+        def reset(self, random: Random) -> None:
+            super().reset(random)
+            self.content = self.render = "a text"
+
+    scenario = UserScenario(Mine, {})
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    assert environment.legal("team") is None
+    assert environment.render() == environment.observe("solo").fields["text"]
+    environment.step({"team": "x"})
+    assert environment.to_move() == ()
+    assert environment.success() is False
+
+
+def test_a_constructor_that_raises_is_named() -> None:
+    class Mine(Silent):
+        def __init__(self, length: int = 0) -> None:
+            super().__init__(9 // length)
+
+    with pytest.raises(ConfigError, match="Mine cannot be made: EnvironmentFault: the constructor raised ZeroDiv"):
+        UserScenario(Mine, {"length": 0})
+    assert UserScenario(Mine, {"length": 1}).task("eval", 0), "its defaults are not needed"
+
+
+def test_a_class_with_several_seats_teaches_no_tiny_base() -> None:
+    two = build_scenario(ScenarioOptions(name="two_player"))
+
+    class Mine(type(two.environment())):  # type: ignore[misc]
+        teams = two.teams
+
+        def __init__(self) -> None:
+            self.__dict__.update(two.environment().__dict__)
+
+    with pytest.raises(ConfigError, match="Mine has several seats, so that the tiny base cannot be taught"):
+        next(UserScenario(Mine, {}).demonstrations(0, expert=True))
+
+
+def test_any_annotation_is_an_option_and_names_that_cannot_be_one_are_refused() -> None:
+    class Mine(Silent):
+        def __init__(self, length: int = 3, lock: Barrier | None = None) -> None:
+            super().__init__(length)
+
+    assert options_of(Mine)(length=4).model_dump() == {"length": 4, "lock": None}
+    with pytest.raises(ValueError, match="valid integer"):
+        options_of(Mine)(length="many")
+    made = (lambda self, _x=3: None, lambda self, copy=3: None, lambda self, model_dump=3: None)
+    for name, function in zip(("_x", "copy", "model_dump"), made, strict=True):
+        with pytest.raises(ConfigError, match=rf"Mine\({name}=3\): an option cannot have this name"):
+            options_of(type("Mine", (Silent,), {"__init__": function}))
+
+
+@pytest.mark.parametrize("paid", [np.float32(0.5), np.int64(1), np.bool_(True), np.array(0.5)])
+def test_numbers_of_numpy_are_pay(paid: Any) -> None:
+    scenario = UserScenario(type("Mine", (Silent,), {"step": lambda self, action: paid}), {})
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    assert environment.step({"team": "x"}).rewards == {"team": {"reward": float(paid)}}
+
+
+@pytest.mark.parametrize("paid", [None, "1", b"1", [1.0], float("inf"), np.zeros(2), 1j])
+def test_what_is_no_number_is_no_pay(paid: Any) -> None:
+    scenario = UserScenario(type("Mine", (Silent,), {"step": lambda self, action: paid}), {})
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    with pytest.raises(EnvironmentFault, match="return what the team is paid, a finite number"):
+        environment.step({"team": "x"})
+
+
+def test_tenths_that_add_up_to_one_are_a_success() -> None:
+    kind = type("Mine", (Silent,), {"is_over": lambda self: False, "step": lambda self, action: 0.1})
+    scenario = UserScenario(kind, {})
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    for turn in range(10):
+        assert not environment.success(), turn
+        environment.step({"team": "x"})
+    assert sum([0.1] * 10) < 1
+    assert environment.success()
+
+
+def test_code_of_a_package_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "mas_user_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "base.py").write_text(inspect.getsource(Silent).replace("random: Random", "random"))
+    (package / "task.py").write_text(
+        "from .base import Silent\nclass Mine(Silent):\n    pass\ndef score(said, row):\n    return 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = import_module("mas_user_package.task")
+    assert class_name(task.Mine) == "mas_user_package.task:Mine"
+    assert load_class(class_name(task.Mine)) is task.Mine
+    assert mas.questions("a.jsonl", reward=task.score).options["reward"] == "mas_user_package.task:score"
 
 
 def test_a_class_that_is_an_environment_already_is_used_as_it_is(tmp_path: Path) -> None:
@@ -223,6 +396,9 @@ def test_a_stored_class_is_not_imported_without_consent(tmp_path: Path) -> None:
             TrustError, match=rf"import {re.escape(name)}   \((scenario.name|train.tasks.arms.a.scenario)"
         ):
             mas.load_run_config(run)
+    (run / "config.yaml").write_text(json.dumps({"scenario": {"name": name}}))
+    with pytest.raises(TrustError, match=rf"import {re.escape(name)}"):  # even where another class is played instead
+        mas.evaluate(run, [f"scenario.name='{NAME}'"], quiet=True)
     assert not (tmp_path / "owned").exists()
 
 

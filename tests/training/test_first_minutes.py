@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,13 +240,15 @@ def test_a_run_says_what_the_first_evaluation_and_all_steps_will_take_and_where_
     assert spent.note.startswith("sampling ")
 
 
-def watched(*, speed: Speed | None) -> tuple[RunWatcher, io.StringIO]:
+def watched(*, speed: Speed | None, earlier: Sequence[Mapping[str, Any]] = ()) -> tuple[RunWatcher, io.StringIO]:
     target = io.StringIO()
     console = Console(file=target, width=100, force_terminal=True, color_system=None)
     work, logs = Work(2.0, prompt_tokens=100.0, new_tokens=10.0, width=60), Mock()
-    return RunWatcher(
-        resolve(config_of()), logs, logs, console, work=work, speed=speed, clock=iter(range(99)).__next__
-    ), target
+    clock = iter(range(99)).__next__
+    watcher = RunWatcher(
+        resolve(config_of()), logs, logs, console, work=work, speed=speed, earlier=earlier, clock=clock
+    )
+    return watcher, target
 
 
 def test_the_time_left_is_shown_before_the_first_evaluation() -> None:
@@ -270,6 +272,14 @@ def test_without_a_measured_speed_the_time_left_follows_from_the_first_evaluatio
     assert (
         "2 steps and 1 evaluation: about 9 s without learning, sampling as fast as the evaluation" in shown.getvalue()
     )
+
+
+def test_half_an_evaluation_says_as_much_about_a_step() -> None:
+    watcher, shown = watched(speed=None, earlier=[{"seconds": {"evaluate": {"greedy": 10.0}}}])
+    with watcher:
+        watcher.on_resume(1)
+    # Five tasks took 10 s: the one step left, of 16 episodes, takes 32 s.
+    assert "at most about 32 s without learning" in shown.getvalue()
 
 
 def test_a_run_may_leave_the_first_evaluation_out_from_one_start_to_the_next(

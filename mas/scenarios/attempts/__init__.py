@@ -15,7 +15,7 @@ from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
 from mas.scenarios.attempts.environment import REFLECTOR, SOLO, Attempts
 from mas.scenarios.noisy_teacher import NoisyTeacher
 
-_PASSED_ON = ("content_of", "holds_out", "size")
+_PASSED_ON = ("content_of", "holds_out", "size", "why_not_apart")
 """What a scenario may have beside the contract, and has of its inner one: it tells tasks, not attempts."""
 
 

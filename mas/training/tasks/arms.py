@@ -100,6 +100,9 @@ def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
             f"{key}: team {team!r} of {scenario.name!r} with its options is another than that of {own.name!r}, and one "
             "team is trained: choose arms with equal teams, or a team from a file by algorithm.team"
         )
+    why_not_apart = getattr(own, "why_not_apart", None)  # of a user's class
+    if why_not_apart is not None and (why := why_not_apart(scenario)) is not None:
+        raise ConfigError(f"{key}: {why}")
     if scenario.name != own.name or scenario.fingerprint() == own.fingerprint():
         return Arm(scenario, prefix=f"{name}:")
     if not isinstance(own, SplitByContent) or not isinstance(scenario, SplitByContent):
