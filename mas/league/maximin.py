@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 from scipy.optimize import linprog
 
 from mas.core.errors import ConfigError
@@ -122,7 +123,9 @@ def _most_even(face: _Face) -> Mix:
             slope = face.free.T @ _slope(face, mix, weight)
             bent = face.free / np.sqrt(mix / weight)[:, None]
             margins = (face.beaten.T @ face.free) / (face.beaten.T @ mix)[:, None]
-            step = face.free @ np.linalg.solve(bent.T @ bent + margins.T @ margins, -slope)
+            # the curvature is R.T @ R: its product itself would lose half of the digits near the edge of the face
+            curvature = np.linalg.qr(np.vstack([bent, margins]), mode="r")
+            step = face.free @ solve_triangular(curvature, solve_triangular(curvature, -slope, trans="T"))
             decrement = -float(_slope(face, mix, weight) @ step)
             if decrement <= 1e-9:
                 break
