@@ -12,6 +12,7 @@ from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import leaves, load_config, load_run_config, overrides_of, presets
 from mas.config.owned import OWNED, is_owned
+from mas.config.trust import trusting
 from mas.core.errors import ConfigError
 from mas.runs.resolve import resolve
 from mas.training.check_setup import check_trainable
@@ -99,6 +100,46 @@ def test_a_run_of_before_options_is_read_and_written_with_them(tmp_path: Path) -
     assert config.algorithm.advantage.step.weight == 0.5
     again = load_config(overrides_of(config)).algorithm
     assert again.advantage == config.algorithm.advantage
+
+
+@pytest.mark.parametrize("word", ["algorithm.options={}", "algorithm.options={step_weight: 1.0}"])
+def test_options_of_a_stored_run_that_are_set_together_set_their_parts(word: str, tmp_path: Path) -> None:
+    changed = load_run_config(stored(tmp_path), [word])
+    assert changed.algorithm.advantage.step is not None
+    assert changed.algorithm.advantage.step.weight == 1.0
+    resolve(changed)
+
+
+@pytest.mark.parametrize("changed", [{"options": {"step_weight": 0.25}}, {"advantage": {}}])
+def test_options_and_parts_that_differ_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    config = load_run_config(stored(tmp_path, **changed))
+    with pytest.raises(ConfigError, match=r"algorithm\.options\.step_weight=.* is not what algorithm\.advantage\.step"):
+        resolve(config)
+
+
+@pytest.mark.parametrize("code", ["at_grpo", "ppo", "null", "other.py"])
+def test_a_stored_run_keeps_its_algorithm(code: str, tmp_path: Path) -> None:
+    run = stored(tmp_path)
+    with pytest.raises(ConfigError, match=f"algorithm.code={code}': a run keeps its algorithm, 'gigpo'"):
+        load_run_config(run, [f"algorithm.code={code}", "algorithm.options={}"])
+    assert load_run_config(run, ["algorithm.code=gigpo"]).algorithm.code == "gigpo"
+
+
+def test_an_open_part_that_an_option_places_is_refused_over_a_stored_run_too(mine: str, tmp_path: Path) -> None:
+    config = load_config([mine]).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with trusting():
+        assert load_run_config(tmp_path, ["algorithm.options.coefficient=0.3"]).algorithm.loss.kl == 0.3
+        for words in (["algorithm.loss.kl=0.5"], ["algorithm.options.coefficient=0.1", "algorithm.loss.kl=0.5"]):
+            with pytest.raises(ConfigError, match=r"own option: write algorithm\.options\.coefficient=VALUE"):
+                load_run_config(tmp_path, words)
+
+
+@pytest.mark.parametrize("word", ["algorithm.advantage.step.weight=0.4", "algorithm.options.step_weight=0.4"])
+def test_a_run_of_before_options_says_so(word: str, tmp_path: Path) -> None:
+    run = stored(tmp_path, code=None, options={})
+    with pytest.raises(ConfigError, match="algorithm 'gigpo': this run was stored before algorithms had options"):
+        resolve(load_run_config(run, [word]))
 
 
 def test_a_file_sets_any_part_and_what_its_options_place_is_set_by_them_alone(mine: str, tmp_path: Path) -> None:
