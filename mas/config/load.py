@@ -34,7 +34,7 @@ from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.methods import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
-from mas.config.owned import HAD_NONE, check_open, had_no_options, named, place, placed
+from mas.config.owned import HAD_NONE, check_critic, check_open, had_no_options, named, place, placed
 from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
@@ -86,6 +86,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         for key, _ in leaves(override.value(), override.key_or_group):
             if reason := why_idle(placed(key, own), config):
                 raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
+    check_critic(config.algorithm.advantage.baseline, own)
     return config
 
 
@@ -142,6 +143,7 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
         return config
     own = find_algorithm(code)
     _check_open(parsed, own)
+    check_critic(config.algorithm.advantage.baseline, own)
     return _with_options(config, own, [key for key in changed if key.startswith("algorithm.options")])
 
 

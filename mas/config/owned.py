@@ -59,6 +59,20 @@ def check_open(key: str, value: Any, own: Algorithm[Any] | None) -> None:
             raise ConfigError(f"{key} is set by the algorithm's own option: write {_OPTIONS}{name}=VALUE")
 
 
+def check_critic(baseline: str, own: Algorithm[Any]) -> None:
+    """Refuse a critic that an algorithm has no options for, and options of a critic without it.
+
+    Raises:
+        ConfigError: as above.
+    """
+    is_of_critic = _part(own, "advantage.baseline") == "critic" or _has(own, "critic")
+    if "advantage.baseline" in own.places.values() or is_of_critic == (baseline == "critic"):
+        return
+    if is_of_critic:
+        raise ConfigError(f"algorithm.advantage.baseline={baseline} has no critic, which this algorithm trains")
+    raise ConfigError("algorithm.advantage.baseline=critic is of algorithms with a critic and its options, such as ppo")
+
+
 def check_places(name: str, own: Algorithm[Any]) -> None:
     """Refuse places that could not be what an algorithm means.
 
@@ -71,6 +85,9 @@ def check_places(name: str, own: Algorithm[Any]) -> None:
             raise ConfigError(f"algorithm {name!r}: places has {option!r}, which is none of its options. {hint}")
         if _part(own, path) is not None:
             raise ConfigError(f"algorithm {name!r}: parts and the option {option!r} both set {path}: leave one out")
+        for other, its in own.places.items():
+            if other != option and _is_within(path, its):
+                raise ConfigError(f"algorithm {name!r}: the options {other!r} and {option!r} both set {path}")
 
 
 def place(values: dict[str, Any], own: Algorithm[Any], options: Mapping[str, Any]) -> None:

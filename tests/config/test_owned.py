@@ -68,6 +68,8 @@ def stored(directory: Path, **changed: Any) -> Path:
         (["algorithm=dapo", "algorithm.options.refill=-1"], "algorithm.options.refill=-1 is not possible"),
         (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin: Field required"),
         (["algorithm=empg", "algorithm.options={clarity: 0, clarity_scale: 2}"], "clarity is 0"),
+        (["algorithm=ppo", "algorithm.advantage.baseline=mean"], "baseline=mean has no critic, which this algorithm"),
+        (["algorithm=parallel_grpo", "algorithm.advantage.baseline=critic"], "and its options, such as ppo"),
     ],
 )
 def test_what_is_not_the_algorithms_own_is_refused(words: list[str], reason: str) -> None:
@@ -175,12 +177,46 @@ def test_what_a_scenario_lacks_is_told_with_the_algorithms_own_option() -> None:
         check_trainable(resolve(load_config(["algorithm=empg", "scenario=relay"])))
 
 
+@pytest.mark.parametrize("baseline", ["mean", "critic"])
+def test_a_stored_run_has_a_critic_where_its_algorithm_has_one(baseline: str, tmp_path: Path) -> None:
+    config = load_config([f"algorithm={'ppo' if baseline == 'mean' else 'sapo'}"]).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=f"algorithm.advantage.baseline={baseline}"):
+        load_run_config(tmp_path, [f"algorithm.advantage.baseline={baseline}"])
+
+
+def test_a_file_may_have_a_critic_with_its_defaults_and_choose_it_by_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "critic.py"
+    plain = FILE.replace(', "weight": "advantage.step.weight"', "")
+    path.write_text(plain.replace('"advantage": {"step": {"key": "index"}}', '"advantage": {"baseline": "critic"}'))
+    assert load_config([f"algorithm={path}"]).algorithm.advantage.baseline == "critic"
+    chosen = plain.replace("weight: float = 0.5", 'weight: str = "mean"').replace('"loss.kl"', '"critic.lr"')
+    placed = chosen.replace('"critic.lr"}', '"critic.lr", "weight": "advantage.baseline"}')
+    path.write_text(placed.replace(', "advantage": {"step": {"key": "index"}}', ""))
+    for baseline in ("mean", "critic"):
+        found = load_config([f"algorithm={path}", f"algorithm.options.weight={baseline}"]).algorithm
+        assert found.advantage.baseline == baseline
+
+
+@pytest.mark.parametrize(
+    ("path", "update"), [("experience.temperature", "training_free"), ("preference.beta", "preference")]
+)
+def test_an_option_whose_part_another_update_reads_is_refused(path: str, update: str, tmp_path: Path) -> None:
+    file = tmp_path / "idle.py"
+    file.write_text(FILE.replace("loss.kl", path))
+    with pytest.raises(ConfigError, match=f"has no effect here: only algorithm.update={update} has it"):
+        load_config([f"algorithm={file}", "algorithm.options.coefficient=0.3"])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ('"weight": "advantage', '"wait": "advantage', "places has 'wait', which is none of its options"),
         ("advantage.step.weight", "advantage.step.key", "parts and the option 'weight' both set advantage.step.key"),
         ("advantage.step.weight", "advantage.stop", "no key 'algorithm.advantage.stop'"),
+        ("advantage.step.weight", "loss.kl", "the options 'weight' and 'coefficient' both set loss.kl"),
+        ('"loss.kl"', '"advantage.step"', "parts and the option 'coefficient' both set advantage.step"),
+        ('"loss.kl", "weight": "advantage.step.weight"', '"critic.lr", "weight": "critic"', "both set critic.lr"),
     ],
 )
 def test_places_that_mean_nothing_are_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:
