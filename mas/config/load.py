@@ -235,6 +235,9 @@ def overrides_of(config: Config) -> list[str]:
 
     It imports the algorithm that the configuration names: of a stored run only after `load_run_config` with the use
     `code`.
+
+    Raises:
+        ConfigError: parts are mixed as no algorithm does, which overrides cannot say.
     """
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
@@ -243,14 +246,18 @@ def overrides_of(config: Config) -> list[str]:
     chosen.append(f"engine={config.engine.name}")
     usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
     own = find_algorithm(known if config.algorithm.code is None else config.algorithm.code)
-    return chosen + [
-        f"{named(key, own)}={literal(value)}"
+    changed = {
+        named(key, own): value
         for key, value in leaves(config.model_dump(mode="json"))
         if usual.get(key, ...) != value
         and placed(key, own) == key
-        and (key, value) != ("algorithm.code", None)
+        and (key, value) not in (("algorithm.code", None), ("algorithm.options", {}))
         and why_idle(key, config) is None
-    ]
+    }
+    for key, value in changed.items():
+        check_open(key, value, own)
+    check_critic(config.algorithm.advantage.baseline, own)
+    return chosen + [f"{key}={literal(value)}" for key, value in changed.items()]
 
 
 def _parse(text: str) -> Override:

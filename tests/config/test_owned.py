@@ -14,6 +14,7 @@ from mas.config.load import leaves, load_config, load_run_config, overrides_of, 
 from mas.config.owned import OWNED, is_owned
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError
+from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.check_setup import check_trainable
 
@@ -100,8 +101,28 @@ def test_a_run_of_before_options_is_read_and_written_with_them(tmp_path: Path) -
     config = load_run_config(stored(tmp_path, code=None, options={}))
     assert config.algorithm.advantage.step is not None
     assert config.algorithm.advantage.step.weight == 0.5
-    again = load_config(overrides_of(config)).algorithm
-    assert again.advantage == config.algorithm.advantage
+    words = overrides_of(config)
+    assert "algorithm.options.step_weight=0.5" in words
+    assert "algorithm.options={}" not in words
+    assert load_config(words).algorithm.advantage == config.algorithm.advantage
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, "algorithm.advantage.step.weight cannot be set by itself"),
+        ({"sampler": {"mode": "parallel"}, "advantage": {"baseline": "critic"}}, "its options, such as ppo"),
+    ],
+)
+def test_a_mix_of_before_options_is_no_command_but_a_sentence(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    config = load_run_config(stored(tmp_path, name="parallel_grpo", code=None, options={}, **changed))
+    with pytest.raises(ConfigError, match=reason):
+        overrides_of(config)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    command = build_report(tmp_path, config, resolve(config).plan).command
+    assert command.startswith("# no command trains it again: algorithm.advantage.")
 
 
 @pytest.mark.parametrize("word", ["algorithm.options={}", "algorithm.options={step_weight: 1.0}"])
