@@ -34,7 +34,7 @@ from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.methods import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
-from mas.config.owned import HAD_NONE, check_critic, check_open, had_no_options, named, place, placed
+from mas.config.owned import HAD_NONE, check_critic, check_open, had_no_options, named, place, placed, renamed
 from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
@@ -390,16 +390,13 @@ def _checked(values: Any, own: Algorithm[Any] | None = None) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(" ".join(describe(_told(detail, own)) for detail in error.errors())) from None
+        raise ConfigError(" ".join(_told(detail, own) for detail in error.errors())) from None
 
 
-def _told(detail: ErrorDetails, own: Algorithm[Any] | None) -> ErrorDetails:
-    """A problem with a part, of the option that sets it."""
-    key = ".".join(str(part) for part in detail["loc"])
-    told = named(key, own)
-    if told == key or detail["type"] == "extra_forbidden":
-        return detail
-    return {**detail, "loc": tuple(told.split("."))}
+def _told(detail: ErrorDetails, own: Algorithm[Any] | None) -> str:
+    """A problem in a sentence that has options in place of the parts that they set; an unknown part stays."""
+    text = describe(detail)
+    return text if detail["type"] == "extra_forbidden" else renamed(text, own)
 
 
 def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

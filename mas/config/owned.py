@@ -119,7 +119,12 @@ def named(key: str, own: Algorithm[Any] | None) -> str:
 
 def renamed(text: str, own: Algorithm[Any] | None) -> str:
     """A text in which parts are called as the options of this algorithm that set them."""
-    return re.sub(r"algorithm(?:\.[a-z_]+)+", lambda found: named(found[0], own), text)
+
+    def option(found: re.Match[str]) -> str:
+        key = _ROOT + found[0].removeprefix(_ROOT)
+        return found[0] if (told := named(key, own)) == key else told
+
+    return re.sub(r"\b[a-z]\w*(?:\.[a-z_]+)+", option, text)
 
 
 def _owners(path: str) -> str:

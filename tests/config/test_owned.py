@@ -68,6 +68,13 @@ def stored(directory: Path, **changed: Any) -> Path:
         (["algorithm=dapo", "algorithm.options.refil=1"], "Did you mean 'refill'"),
         (["algorithm=dapo", "algorithm.options.refill=-1"], "algorithm.options.refill=-1 is not possible"),
         (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin: Field required"),
+        (
+            [
+                "algorithm=dapo",
+                *(f"algorithm.advantage.{word}" for word in ("baseline=running", "key=role", "scale=none")),
+            ],
+            "algorithm.options.refill=2 does not go together with",
+        ),
         (["algorithm=empg", "algorithm.options={clarity: 0, clarity_scale: 2}"], "clarity is 0"),
         (["algorithm=ppo", "algorithm.advantage.baseline=mean"], "baseline=mean has no critic, which this algorithm"),
         (["algorithm=parallel_grpo", "algorithm.advantage.baseline=critic"], "and its options, such as ppo"),
