@@ -24,7 +24,7 @@ algorithm = Algorithm(
         title="DAPO",
         paper="2503.14476",
         does=("A higher upper bound, all tokens weigh the same, tasks without anything to teach are replaced."),
-        differs="tasks are replaced at most twice a step; the over-long penalty is off: reward.length has it",
+        differs="tasks are replaced at most twice a step; the over-long penalty is off: its option length has it",
     ),
     parts={
         "sampler": {"mode": "parallel"},

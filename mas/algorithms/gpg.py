@@ -8,7 +8,7 @@ algorithm = Algorithm(
         title="GPG (Group Policy Gradient)",
         paper="2504.02546",
         does=("The plain policy gradient of what a reward is above its group's mean, by the share that is not 0."),
-        differs="tasks without a difference are not drawn again: sampler.refill has it",
+        differs="tasks without a difference are not drawn again, as algorithm=dapo does",
     ),
     parts={
         "sampler": {"mode": "parallel"},

@@ -53,10 +53,14 @@ def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
 
 def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
     if key.startswith(_PREFERENCE):
+        if algorithm.update != "preference":
+            return "only algorithm.update=preference has it"
         return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
     if algorithm.update == "preference" and key.startswith((_LOSS, "algorithm.advantage.")):
         return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
     if key.startswith(_EXPERIENCE):
+        if not algorithm.is_training_free:
+            return "only algorithm.update=training_free has it"
         return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
     if algorithm.is_training_free and key.startswith(_WEIGHTS):
         return "algorithm.update=training_free changes no weights"

@@ -34,7 +34,7 @@ from mas.config.idle import why_idle
 from mas.config.literal import literal
 from mas.config.methods import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
-from mas.config.owned import check_open, named, place, placed
+from mas.config.owned import HAD_NONE, check_critic, check_open, had_no_options, named, place, placed, renamed
 from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
 from mas.config.stored import read_stored
 from mas.config.trust import check_stored
@@ -86,6 +86,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         for key, _ in leaves(override.value(), override.key_or_group):
             if reason := why_idle(placed(key, own), config):
                 raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
+    check_critic(config.algorithm.advantage.baseline, own)
     return config
 
 
@@ -125,13 +126,7 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
             hint = did_you_mean(run.name, near)
         raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}). {hint}") from error
     parsed = [_parse(override) for override in listed_overrides(overrides)]
-    for override in parsed:
-        if override.key_or_group in GROUPS:
-            raise ConfigError(
-                f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                f"change single values such as {_example(override.key_or_group)}, or train a new run"
-            )
-    _check_open(parsed, None)
+    _check_kept(parsed, stored.get("algorithm"))
     stored["run_dir"] = str(run)
     given = dict[str, Any]()
     for override in parsed:
@@ -143,18 +138,43 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
     if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in given:
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
     check_stored(config, run, given, uses)
-    return _with_options(config, {key.split(".")[2] for key in given if key.startswith("algorithm.options.")}, uses)
-
-
-def _with_options(config: Config, changed: Collection[str], uses: Collection[Kind]) -> Config:
-    """A stored configuration with the parts that these options of its algorithm set."""
-    code = config.algorithm.code
+    code, changed = config.algorithm.code, [key for key in given if key.startswith("algorithm.")]
     if not changed or code is None or (code not in SHIPPED and "code" not in uses):
         return config
-    own, values = find_algorithm(code), config.model_dump(mode="json")
-    options = options_of(own, code, values["algorithm"]["options"]).model_dump(mode="json")
+    own = find_algorithm(code)
+    _check_open(parsed, own)
+    check_critic(config.algorithm.advantage.baseline, own)
+    return _with_options(config, own, [key for key in changed if key.startswith("algorithm.options")])
+
+
+def _check_kept(parsed: Iterable[Override], algorithm: object) -> None:
+    """Refuse overrides of what a run keeps; `algorithm`: what is stored of it, not checked yet."""
+    code, label = (algorithm.get("code"), algorithm.get("name")) if isinstance(algorithm, dict) else (None, None)
+    for override in parsed:
+        if override.key_or_group == "algorithm.code" and override.value() != code:
+            raise ConfigError(f"{override.input_line!r}: a run keeps its algorithm, {code!r}; train a new run")
+        if override.key_or_group in GROUPS:
+            raise ConfigError(
+                f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
+                f"change single values such as {_example(override.key_or_group)}, or train a new run"
+            )
+    try:
+        _check_open(parsed, None)
+    except ConfigError:
+        if code is None and had_no_options(label):
+            raise ConfigError(f"algorithm {label!r}: {HAD_NONE}") from None
+        raise
+
+
+def _with_options(config: Config, own: Algorithm[Any], changed: Collection[str]) -> Config:
+    """A stored configuration with the parts that the options of its algorithm with these keys set."""
+    if not changed:
+        return config
+    values = config.model_dump(mode="json")
+    options = options_of(own, values["algorithm"]["code"], values["algorithm"]["options"]).model_dump(mode="json")
     values["algorithm"]["options"] = options
-    place(values["algorithm"], own, {name: options[name] for name in changed})
+    named = options if "algorithm.options" in changed else {key.split(".")[2] for key in changed}
+    place(values["algorithm"], own, {name: options[name] for name in named})
     return _checked(values, own).as_stored()
 
 
@@ -215,6 +235,9 @@ def overrides_of(config: Config) -> list[str]:
 
     It imports the algorithm that the configuration names: of a stored run only after `load_run_config` with the use
     `code`.
+
+    Raises:
+        ConfigError: parts are mixed as no algorithm does, which overrides cannot say.
     """
     name, algorithm = config.scenario.name, config.algorithm.name
     chosen = [f"scenario={name}" if name in presets("scenario") else f"scenario.name={literal(name)}"]
@@ -223,14 +246,18 @@ def overrides_of(config: Config) -> list[str]:
     chosen.append(f"engine={config.engine.name}")
     usual = dict(leaves(load_config(chosen).model_dump(mode="json")))
     own = find_algorithm(known if config.algorithm.code is None else config.algorithm.code)
-    return chosen + [
-        f"{named(key, own)}={literal(value)}"
+    changed = {
+        named(key, own): value
         for key, value in leaves(config.model_dump(mode="json"))
         if usual.get(key, ...) != value
         and placed(key, own) == key
-        and (key, value) != ("algorithm.code", None)
+        and (key, value) not in (("algorithm.code", None), ("algorithm.options", {}))
         and why_idle(key, config) is None
-    ]
+    }
+    for key, value in changed.items():
+        check_open(key, value, own)
+    check_critic(config.algorithm.advantage.baseline, own)
+    return chosen + [f"{key}={literal(value)}" for key, value in changed.items()]
 
 
 def _parse(text: str) -> Override:
@@ -363,16 +390,13 @@ def _checked(values: Any, own: Algorithm[Any] | None = None) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(" ".join(describe(_told(detail, own)) for detail in error.errors())) from None
+        raise ConfigError(" ".join(_told(detail, own) for detail in error.errors())) from None
 
 
-def _told(detail: ErrorDetails, own: Algorithm[Any] | None) -> ErrorDetails:
-    """A problem with a part, of the option that sets it."""
-    key = ".".join(str(part) for part in detail["loc"])
-    told = named(key, own)
-    if told == key or detail["type"] == "extra_forbidden":
-        return detail
-    return {**detail, "loc": tuple(told.split("."))}
+def _told(detail: ErrorDetails, own: Algorithm[Any] | None) -> str:
+    """A problem in a sentence that has options in place of the parts that they set; an unknown part stays."""
+    text = describe(detail)
+    return text if detail["type"] == "extra_forbidden" else renamed(text, own)
 
 
 def leaves(value: Any, prefix: str = "") -> list[tuple[str, Any]]:

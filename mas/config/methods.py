@@ -12,7 +12,7 @@ from mas.algorithms.base import Algorithm, Row
 from mas.algorithms.registry import find_algorithm
 from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.losses import LossOptions
-from mas.config.owned import check_places
+from mas.config.owned import HAD_NONE, check_places, had_no_options, place
 from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
@@ -91,10 +91,13 @@ def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
     """The functions that an algorithm has of its own, with its options checked; None: it is made of parts alone.
 
     Raises:
-        ConfigError: the code cannot be loaded, its options do not fit, or one of its functions would have no effect.
+        ConfigError: the code cannot be loaded, its options do not fit or differ from the parts that they set, or one of
+            its functions would have no effect.
     """
     if algorithm.code is None:
         if algorithm.options:
+            if had_no_options(algorithm.name):
+                raise ConfigError(f"algorithm {algorithm.name!r}: {HAD_NONE}")
             key = next(iter(algorithm.options))
             raise ConfigError(
                 f"algorithm.options.{key}: algorithm {algorithm.name!r} has no options of its own; those of all "
@@ -105,7 +108,7 @@ def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
     method = CustomAlgorithm(
         name=algorithm.code, algorithm=found, options=options_of(found, algorithm.code, algorithm.options)
     )
-    if reason := _why_unused(found, algorithm):
+    if reason := _why_apart(found, method.options, algorithm) or _why_unused(found, algorithm):
         raise ConfigError(f"algorithm {algorithm.code!r}: {reason}")
     return method
 
@@ -128,6 +131,24 @@ def options_of(found: Algorithm[Any], name: str, values: Mapping[str, Any]) -> O
             problems.append(f"{whole}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
         raise ConfigError(f"algorithm {name!r}: " + " ".join(problems)) from error
     return options
+
+
+def _why_apart(found: Algorithm[Any], options: Options, algorithm: AlgorithmOptions) -> str | None:
+    """Which option says something else than the part that it sets; None: none does."""
+    whole, values = algorithm.model_dump(mode="json"), options.model_dump(mode="json")
+    for name, path in found.places.items():
+        parts = dict(whole)
+        place(parts, found, {name: values[name]})
+        try:
+            is_set = AlgorithmOptions.model_validate(parts).model_dump(mode="json") == whole
+        except ValidationError:
+            is_set = False
+        if not is_set:
+            return (
+                f"algorithm.options.{name}={values[name]} is not what algorithm.{path} says: set the option on the "
+                "command line, which changes both"
+            )
+    return None
 
 
 def _why_unused(found: Algorithm[Any], algorithm: AlgorithmOptions) -> str | None:

@@ -22,6 +22,12 @@ OWNED = (
 """Paths below `algorithm`: such a part makes sense beside the other parts of its algorithm only."""
 _ROOT, _OPTIONS = "algorithm.", "algorithm.options."
 _FILE = "For another mix of parts write an algorithm of your own, a file of a few lines: docs/own_algorithm.md"
+HAD_NONE = "this run was stored before algorithms had options, and keeps its parts: train a new run to set them"
+
+
+def had_no_options(label: object) -> bool:
+    """Whether the algorithm of a run without `algorithm.code` has options of its own by now."""
+    return isinstance(label, str) and label in SHIPPED and find_algorithm(label).has_own
 
 
 def is_owned(key: str) -> bool:
@@ -53,6 +59,20 @@ def check_open(key: str, value: Any, own: Algorithm[Any] | None) -> None:
             raise ConfigError(f"{key} is set by the algorithm's own option: write {_OPTIONS}{name}=VALUE")
 
 
+def check_critic(baseline: str, own: Algorithm[Any]) -> None:
+    """Refuse a critic that an algorithm has no options for, and options of a critic without it.
+
+    Raises:
+        ConfigError: as above.
+    """
+    is_of_critic = _part(own, "advantage.baseline") == "critic" or _has(own, "critic")
+    if "advantage.baseline" in own.places.values() or is_of_critic == (baseline == "critic"):
+        return
+    if is_of_critic:
+        raise ConfigError(f"algorithm.advantage.baseline={baseline} has no critic, which this algorithm trains")
+    raise ConfigError("algorithm.advantage.baseline=critic is of algorithms with a critic and its options, such as ppo")
+
+
 def check_places(name: str, own: Algorithm[Any]) -> None:
     """Refuse places that could not be what an algorithm means.
 
@@ -65,6 +85,9 @@ def check_places(name: str, own: Algorithm[Any]) -> None:
             raise ConfigError(f"algorithm {name!r}: places has {option!r}, which is none of its options. {hint}")
         if _part(own, path) is not None:
             raise ConfigError(f"algorithm {name!r}: parts and the option {option!r} both set {path}: leave one out")
+        for other, its in own.places.items():
+            if other != option and _is_within(path, its):
+                raise ConfigError(f"algorithm {name!r}: the options {other!r} and {option!r} both set {path}")
 
 
 def place(values: dict[str, Any], own: Algorithm[Any], options: Mapping[str, Any]) -> None:
@@ -96,7 +119,12 @@ def named(key: str, own: Algorithm[Any] | None) -> str:
 
 def renamed(text: str, own: Algorithm[Any] | None) -> str:
     """A text in which parts are called as the options of this algorithm that set them."""
-    return re.sub(r"algorithm(?:\.[a-z_]+)+", lambda found: named(found[0], own), text)
+
+    def option(found: re.Match[str]) -> str:
+        key = _ROOT + found[0].removeprefix(_ROOT)
+        return found[0] if (told := named(key, own)) == key else told
+
+    return re.sub(r"\b[a-z]\w*(?:\.[a-z_]+)+", option, text)
 
 
 def _owners(path: str) -> str:

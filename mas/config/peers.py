@@ -17,7 +17,7 @@ def check_peers(config: Config, team: TeamSpec) -> None:
     editor = config.algorithm.experience.peer if config.algorithm.is_training_free else None
     if editor is not None and editor not in config.peers:
         raise ConfigError(
-            f"algorithm.experience.editor is {editor!r}, a peer that is not configured: set peers.{editor}.url to its "
+            f"experiences are edited by {editor!r}, a peer that is not configured: set peers.{editor}.url to its "
             f"server. {did_you_mean(editor, (*BUILT_IN_EDITORS, *config.peers))}"
         )
     for peer, role in wanted.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.access import PLAYS
 from mas.config.load import load_config, load_run_config
 from mas.config.opponents import OpponentsOptions
@@ -133,8 +134,13 @@ def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:
         return load_config([*chosen, *usual, *overrides])
     stored = load_run_config(run.path, uses=())
     more = _GROUPS if stored.algorithm.advantage.baseline == "running" else ()
-    config = load_run_config(run.path, [*_ITS_OWN, *more, *overrides], uses=(*PLAYS, "start"))
-    if not any(word.startswith("algorithm.options.stages=") for word in overrides):
+    code, uses = stored.algorithm.code, (*PLAYS, "start")
+    if code is not None and code not in SHIPPED:
+        load_run_config(run.path, overrides, uses=uses)  # only for its errors: the code is imported next
+    places = find_algorithm(code).places if code is not None else {}
+    stages = [f"algorithm.options.{name}=[]" for name, path in places.items() if path == "stages"]
+    config = load_run_config(run.path, [*_ITS_OWN, *more, *stages, *overrides], uses=uses)
+    if not stages:
         config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"stages": ()})})
     if game not in ("", known := game_id(config.scenario)):
         raise ConfigError(f"--game {game}: run {run.path} plays {known}; leave --game out")

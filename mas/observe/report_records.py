@@ -124,7 +124,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         numbers: large, first on the page; `headline`: sentences under them.
         graph_svg: a whole `<svg>` document; shown as an image, so that nothing in it can run or load.
         graph_mermaid: source text of the same graph, to copy.
-        command: what reproduces the run.
+        command: what reproduces the run, or a sentence that says why nothing does.
     """
 
     title: str

@@ -10,7 +10,7 @@ import yaml
 
 from mas.config.load import overrides_of
 from mas.config.options import Config
-from mas.core.errors import RunDirectoryError
+from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.records import Line, Scene
 from mas.graph.draw import mermaid, svg
 from mas.graph.plan import TeamPlan
@@ -45,14 +45,18 @@ def build_report(run: Path, config: Config, plan: TeamPlan) -> Report:
         conversations=_comparisons(read_lines(run / "samples.jsonl")),
         graph_svg=svg(plan),
         graph_mermaid=mermaid(plan),
-        command=shlex.join(["mas", "train", *overrides_of(_again(config))]),
+        command=_command(config),
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
     )
 
 
-def _again(config: Config) -> Config:
-    """The same run in a directory of its own: in this one it has been done, and the command would add nothing."""
-    return config.model_copy(update={"run_dir": f"{config.run_dir}-again"})
+def _command(config: Config) -> str:
+    """What trains it again in a directory of its own: in this one it has been done. Else why no command does."""
+    again = config.model_copy(update={"run_dir": f"{config.run_dir}-again"})
+    try:
+        return shlex.join(["mas", "train", *overrides_of(again)])
+    except ConfigError as error:
+        return f"# no command trains it again: {error}"
 
 
 def _values(lines: _Lines, metric: str) -> list[float]:

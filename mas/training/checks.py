@@ -31,8 +31,8 @@ def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) 
         raise ConfigError(
             f"algorithm.sampler.mode=full_tree with {sampler.candidates} candidates at each of {decisions} decisions "
             f"({members} members x {turns} team turns) has {leaves:.3g} leaves, and max_leaves is "
-            f"{sampler.max_leaves}: lower candidates or the scenario's turns, raise algorithm.sampler.max_leaves, "
-            "or use sampler.mode=tree"
+            f"{sampler.max_leaves}: lower candidates or the scenario's turns, raise max_leaves where the "
+            "algorithm has it, or use sampler.mode=tree"
         )
     trained = [name for name, role in team.roles.items() if role.trainable]
     for name in algorithm.preference.sft_only if algorithm.update == "preference" else ():

@@ -234,8 +234,8 @@ def unsolved(episodes: Sequence[Episode], trained: Container[str], options: Filt
             answers.setdefault(turn.task, []).append(value)
     if not answers:
         raise TrainingError(
-            f"sampler.filter.by=solved reads the own term {options.term!r} of roles that are not trained, and none has "
-            "it: set sampler.filter.term to one that the scenario pays them, or leave the filter out"
+            f"the filter of tasks reads the own term {options.term!r} of roles that are not trained, and none has it: "
+            "name one that the scenario pays them in the algorithm's option (`mas algorithms NAME`), or choose another"
         )
     return solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
 

@@ -12,7 +12,9 @@ from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import leaves, load_config, load_run_config, overrides_of, presets
 from mas.config.owned import OWNED, is_owned
+from mas.config.trust import trusting
 from mas.core.errors import ConfigError
+from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.check_setup import check_trainable
 
@@ -66,7 +68,16 @@ def stored(directory: Path, **changed: Any) -> Path:
         (["algorithm=dapo", "algorithm.options.refil=1"], "Did you mean 'refill'"),
         (["algorithm=dapo", "algorithm.options.refill=-1"], "algorithm.options.refill=-1 is not possible"),
         (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin: Field required"),
+        (
+            [
+                "algorithm=dapo",
+                *(f"algorithm.advantage.{word}" for word in ("baseline=running", "key=role", "scale=none")),
+            ],
+            "algorithm.options.refill=2 does not go together with",
+        ),
         (["algorithm=empg", "algorithm.options={clarity: 0, clarity_scale: 2}"], "clarity is 0"),
+        (["algorithm=ppo", "algorithm.advantage.baseline=mean"], "baseline=mean has no critic, which this algorithm"),
+        (["algorithm=parallel_grpo", "algorithm.advantage.baseline=critic"], "and its options, such as ppo"),
     ],
 )
 def test_what_is_not_the_algorithms_own_is_refused(words: list[str], reason: str) -> None:
@@ -97,8 +108,68 @@ def test_a_run_of_before_options_is_read_and_written_with_them(tmp_path: Path) -
     config = load_run_config(stored(tmp_path, code=None, options={}))
     assert config.algorithm.advantage.step is not None
     assert config.algorithm.advantage.step.weight == 0.5
-    again = load_config(overrides_of(config)).algorithm
-    assert again.advantage == config.algorithm.advantage
+    words = overrides_of(config)
+    assert "algorithm.options.step_weight=0.5" in words
+    assert "algorithm.options={}" not in words
+    assert load_config(words).algorithm.advantage == config.algorithm.advantage
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, "algorithm.advantage.step.weight cannot be set by itself"),
+        ({"sampler": {"mode": "parallel"}, "advantage": {"baseline": "critic"}}, "its options, such as ppo"),
+    ],
+)
+def test_a_mix_of_before_options_is_no_command_but_a_sentence(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    config = load_run_config(stored(tmp_path, name="parallel_grpo", code=None, options={}, **changed))
+    with pytest.raises(ConfigError, match=reason):
+        overrides_of(config)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    command = build_report(tmp_path, config, resolve(config).plan).command
+    assert command.startswith("# no command trains it again: algorithm.advantage.")
+
+
+@pytest.mark.parametrize("word", ["algorithm.options={}", "algorithm.options={step_weight: 1.0}"])
+def test_options_of_a_stored_run_that_are_set_together_set_their_parts(word: str, tmp_path: Path) -> None:
+    changed = load_run_config(stored(tmp_path), [word])
+    assert changed.algorithm.advantage.step is not None
+    assert changed.algorithm.advantage.step.weight == 1.0
+    resolve(changed)
+
+
+@pytest.mark.parametrize("changed", [{"options": {"step_weight": 0.25}}, {"advantage": {}}])
+def test_options_and_parts_that_differ_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    config = load_run_config(stored(tmp_path, **changed))
+    with pytest.raises(ConfigError, match=r"algorithm\.options\.step_weight=.* is not what algorithm\.advantage\.step"):
+        resolve(config)
+
+
+@pytest.mark.parametrize("code", ["at_grpo", "ppo", "null", "other.py"])
+def test_a_stored_run_keeps_its_algorithm(code: str, tmp_path: Path) -> None:
+    run = stored(tmp_path)
+    with pytest.raises(ConfigError, match=f"algorithm.code={code}': a run keeps its algorithm, 'gigpo'"):
+        load_run_config(run, [f"algorithm.code={code}", "algorithm.options={}"])
+    assert load_run_config(run, ["algorithm.code=gigpo"]).algorithm.code == "gigpo"
+
+
+def test_an_open_part_that_an_option_places_is_refused_over_a_stored_run_too(mine: str, tmp_path: Path) -> None:
+    config = load_config([mine]).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with trusting():
+        assert load_run_config(tmp_path, ["algorithm.options.coefficient=0.3"]).algorithm.loss.kl == 0.3
+        for words in (["algorithm.loss.kl=0.5"], ["algorithm.options.coefficient=0.1", "algorithm.loss.kl=0.5"]):
+            with pytest.raises(ConfigError, match=r"own option: write algorithm\.options\.coefficient=VALUE"):
+                load_run_config(tmp_path, words)
+
+
+@pytest.mark.parametrize("word", ["algorithm.advantage.step.weight=0.4", "algorithm.options.step_weight=0.4"])
+def test_a_run_of_before_options_says_so(word: str, tmp_path: Path) -> None:
+    run = stored(tmp_path, code=None, options={})
+    with pytest.raises(ConfigError, match="algorithm 'gigpo': this run was stored before algorithms had options"):
+        resolve(load_run_config(run, [word]))
 
 
 def test_a_file_sets_any_part_and_what_its_options_place_is_set_by_them_alone(mine: str, tmp_path: Path) -> None:
@@ -134,12 +205,46 @@ def test_what_a_scenario_lacks_is_told_with_the_algorithms_own_option() -> None:
         check_trainable(resolve(load_config(["algorithm=empg", "scenario=relay"])))
 
 
+@pytest.mark.parametrize("baseline", ["mean", "critic"])
+def test_a_stored_run_has_a_critic_where_its_algorithm_has_one(baseline: str, tmp_path: Path) -> None:
+    config = load_config([f"algorithm={'ppo' if baseline == 'mean' else 'sapo'}"]).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=f"algorithm.advantage.baseline={baseline}"):
+        load_run_config(tmp_path, [f"algorithm.advantage.baseline={baseline}"])
+
+
+def test_a_file_may_have_a_critic_with_its_defaults_and_choose_it_by_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "critic.py"
+    plain = FILE.replace(', "weight": "advantage.step.weight"', "")
+    path.write_text(plain.replace('"advantage": {"step": {"key": "index"}}', '"advantage": {"baseline": "critic"}'))
+    assert load_config([f"algorithm={path}"]).algorithm.advantage.baseline == "critic"
+    chosen = plain.replace("weight: float = 0.5", 'weight: str = "mean"').replace('"loss.kl"', '"critic.lr"')
+    placed = chosen.replace('"critic.lr"}', '"critic.lr", "weight": "advantage.baseline"}')
+    path.write_text(placed.replace(', "advantage": {"step": {"key": "index"}}', ""))
+    for baseline in ("mean", "critic"):
+        found = load_config([f"algorithm={path}", f"algorithm.options.weight={baseline}"]).algorithm
+        assert found.advantage.baseline == baseline
+
+
+@pytest.mark.parametrize(
+    ("path", "update"), [("experience.temperature", "training_free"), ("preference.beta", "preference")]
+)
+def test_an_option_whose_part_another_update_reads_is_refused(path: str, update: str, tmp_path: Path) -> None:
+    file = tmp_path / "idle.py"
+    file.write_text(FILE.replace("loss.kl", path))
+    with pytest.raises(ConfigError, match=f"has no effect here: only algorithm.update={update} has it"):
+        load_config([f"algorithm={file}", "algorithm.options.coefficient=0.3"])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ('"weight": "advantage', '"wait": "advantage', "places has 'wait', which is none of its options"),
         ("advantage.step.weight", "advantage.step.key", "parts and the option 'weight' both set advantage.step.key"),
         ("advantage.step.weight", "advantage.stop", "no key 'algorithm.advantage.stop'"),
+        ("advantage.step.weight", "loss.kl", "the options 'weight' and 'coefficient' both set loss.kl"),
+        ('"loss.kl"', '"advantage.step"', "parts and the option 'coefficient' both set advantage.step"),
+        ('"loss.kl", "weight": "advantage.step.weight"', '"critic.lr", "weight": "critic"', "both set critic.lr"),
     ],
 )
 def test_places_that_mean_nothing_are_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:

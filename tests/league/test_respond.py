@@ -9,7 +9,10 @@ from parts import SKILLED
 from typer.testing import CliRunner
 
 from mas.cli import app
-from mas.config.load import load_run_config
+from mas.config.literal import literal
+from mas.config.load import load_config, load_run_config
+from mas.config.methods import method_of
+from mas.config.trust import trusting
 from mas.core.errors import ConfigError
 from mas.league.records import PlayedGame
 from mas.league.respond import respond, response_config, train_against
@@ -22,6 +25,16 @@ pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"
 TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(exclude_defaults=True).items()]
 FEW = [*TINY, "model.lora.rank=4", "train.eval_tasks=1", "train.eval_every=0", "train.checkpoint_every=0"]
+STAGED = """from mas.algorithms import Algorithm, Recipe
+from mas.algorithms.hiersearch import HiersearchOptions
+
+algorithm = Algorithm(
+    recipe=Recipe(title="Mine", does="Stages."),
+    parts={"sampler": {"mode": "parallel"}},
+    options=HiersearchOptions,
+    places={"stages": "stages"},
+)
+"""
 
 
 @pytest.mark.nightly
@@ -90,6 +103,34 @@ def test_what_was_the_runs_own_affair_is_left_out_and_what_overrides_say_holds(t
     found = response_config(f"run:{tmp_path}", "", said)
     assert found.algorithm.roles == ("player_0",)
     assert (found.train.start, found.train.target, found.train.token_budget) == (f"{trained}@4", 0.5, 7)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_stages_of_the_run_are_left_out_and_those_of_overrides_hold(is_own: bool, tmp_path: Path) -> None:
+    name = "algorithm=hiersearch"
+    if is_own:
+        (tmp_path / "mine.py").write_text(STAGED)
+        name = f"algorithm={tmp_path / 'mine.py'}"
+    config = load_config([name, "scenario=two_player", "algorithm.team=pair", "algorithm.options.stages=[]"])
+    stages = [{"roles": ["player_0"], "steps": 3, "weights": {}}]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    run = f"run:{tmp_path}"
+    with trusting():
+        stored = load_run_config(tmp_path, [f"algorithm.options.stages={literal(stages)}"])
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(stored.model_dump(mode="json")))
+        assert len(stored.algorithm.stages) == 1
+        found = response_config(run, "", []).algorithm
+        assert (found.stages, found.options["stages"]) == ((), [])
+        assert method_of(found) is not None
+        for word in ("algorithm.options.stages=[{S}]", "+algorithm.options.stages=[{S}]"):
+            said = word.replace("S", "roles: [player_1], steps: 7")
+            found = response_config(run, "", [said]).algorithm
+            assert [(one.roles, one.steps) for one in found.stages] == [(("player_1",), 7)]
+            assert method_of(found) is not None
+        found = response_config(run, "", ["algorithm.options={stages: [{roles: [player_1], steps: 7}]}"]).algorithm
+        assert [(one.roles, one.steps) for one in found.stages] == [(("player_1",), 7)]
+        with pytest.raises(ConfigError, match="'0' holds None, which has no keys"):
+            response_config(run, "", ["algorithm.options.stages.0.steps=7"])
 
 
 def game(seed: int, players: tuple[str, str], returns: tuple[float, float]) -> PlayedGame:

@@ -278,7 +278,7 @@ async def test_the_same_seed_gives_the_same_tree_and_another_one_another() -> No
 async def test_a_tree_that_outgrows_the_bound_is_a_recorded_failure(scenario: Scenario) -> None:
     episode = await sampled(scenario.teams["team"], scripted(numbered), scenario, tree_options(3, max_leaves=26))
     assert (episode.status, episode.turns) == ("failed", ())
-    assert "more than algorithm.sampler.max_leaves = 26 leaves" in str(episode.cause)
+    assert "more than max_leaves = 26 leaves" in str(episode.cause)
 
 
 def test_a_tree_that_cannot_fit_is_refused_before_anything_is_played() -> None:

@@ -202,8 +202,8 @@ class _Tree:
         self.leaves += 1
         if self.leaves > self.sampler.options.max_leaves:
             raise RunError(
-                f"the tree of task {self.recorder.task!r} has more than algorithm.sampler.max_leaves = "
-                f"{self.sampler.options.max_leaves} leaves: raise it, or lower algorithm.sampler.candidates"
+                f"the tree of task {self.recorder.task!r} has more than max_leaves = "
+                f"{self.sampler.options.max_leaves} leaves: lower algorithm.sampler.candidates"
             )
         if path.is_committed:
             self.end = path.world

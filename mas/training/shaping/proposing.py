@@ -79,8 +79,8 @@ def _paid(turns: Sequence[Turn], options: ProposerOptions) -> tuple[Turn, ...]:
         )
     except ValueError as error:
         raise TrainingError(
-            f"algorithm.reward.proposer reads what attempts were paid as {options.term!r}, and {error}: name a term "
-            "that is 0 for a failure and 1 for a success in algorithm.reward.proposer.term"
+            f"who poses tasks is paid by what attempts were paid as {options.term!r}, and {error}: name a term that "
+            "is 0 for a failure and 1 for a success in algorithm.options.proposer.term"
         ) from error
     mine = [number for number, turn in enumerate(turns) if turn.role == options.role]
     return tuple(
@@ -97,9 +97,9 @@ def _attempts(turns: Sequence[Turn], options: ProposerOptions) -> dict[str, floa
     tried = {turn.agent: turn.rewards[name] for turn in others if name in turn.rewards and turn.turn >= began}
     if others and not tried:
         raise TrainingError(
-            f"algorithm.reward.proposer pays role {options.role!r} by what others are paid as {options.term!r} after "
+            f"the algorithm pays role {options.role!r} by what others are paid as {options.term!r} after "
             f"it spoke, and {sorted({turn.role for turn in others})} had turns without that: name who poses tasks in "
-            "algorithm.reward.proposer.role, and in .term what attempts at them are paid"
+            "algorithm.options.proposer.role, and in .term what attempts at them are paid"
         )
     return tried
 

@@ -84,6 +84,6 @@ def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
         raise TrainingError(
             f"the reward model of adapter {trajectory.adapter!r} pays turn {trajectory.rows[wrong].turn.id!r} "
             f"{own[wrong]}: a reward must be a finite number between {-LARGEST:g} and "
-            f"{LARGEST:g}; lower algorithm.reward.model.lr"
+            f"{LARGEST:g}; lower its learning rate, the algorithm's option reward_lr"
         )
     return math.fsum(own)
