@@ -211,5 +211,5 @@ def test_a_reward_model_that_says_no_number_ends_the_training_with_its_adapters_
         calls=0,
     )
     update = Rewarded(None, Diverged(), RewardModelOptions(kind="progress"))
-    with pytest.raises(TrainingError, match=r"reward model of adapter 'executor' pays turn 'g/t' nan.*model\.lr"):
+    with pytest.raises(TrainingError, match=r"model of adapter 'executor' pays turn 'g/t' nan.*option reward_lr"):
         update.improve([episode], {"executor": "executor"}, step=0, lr_scale=1.0)
