@@ -43,7 +43,7 @@ from mas.training.saved import pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
 from mas.training.start import initial_adapters
-from mas.training.traced import traced_run
+from mas.training.summary import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
 from mas.training.work_estimate import Work, rows_of

@@ -8,7 +8,6 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
 from mas.serving.vllm_supports import check_limits
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checks import (
     check_answers,
     check_fork,
@@ -28,6 +27,7 @@ from mas.training.engines import check_published
 from mas.training.experience.readers import check_editor, check_readers
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN
+from mas.training.schedules import AdapterAssignment
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.shaping.proposing import check_proposer
 from mas.training.timing import check_untimed

@@ -22,7 +22,6 @@ from mas.core.together import together
 from mas.roles import build_roles
 from mas.roles.experiences import taught, unlearned
 from mas.serving.weights import AdapterWeights
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.experience.editor import Editor, Proposal
 from mas.training.experience.language import LanguageEditor
@@ -32,6 +31,7 @@ from mas.training.experience.quote import QuoteEditor
 from mas.training.experience.rollouts import Plain, groups_of
 from mas.training.model_endpoints import open_peer
 from mas.training.rewards import rewards_of
+from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.updates.update import UpdateResult

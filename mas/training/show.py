@@ -17,11 +17,11 @@ from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
-from mas.training.gates import gates, loops_of
 from mas.training.live_output import LiveOutput
-from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
+from mas.training.sampling.sampler import EpisodeRecorder, loops_of, turn_text
 from mas.training.sampling.single import SingleDecision
 from mas.training.session import TeamSession
+from mas.training.summary import gates
 
 _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
 

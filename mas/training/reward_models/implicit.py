@@ -18,7 +18,7 @@ from mas.core.records import Group
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
+from mas.training.losses.tokens import MetricAccumulator, Metrics
 from mas.training.optimiser import kept_tensors, restore_kept
 from mas.training.reward_models.model import StepScores, Trajectory, by_adapter
 from mas.training.shaping.implicit import preference_gradient, preference_loss, step_rewards, trajectory_score

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mas.core.records import Episode, Group
 from mas.training.batch import TrainRow, train_rows, trajectory_of
-from mas.training.metric_accumulator import Metrics
+from mas.training.losses.tokens import Metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
-from mas.training.metric_accumulator import Metrics
+from mas.training.losses.tokens import Metrics
 from mas.training.reward_models.model import StepScores, Trajectory, by_adapter
 from mas.training.shaping.progress import estimator_loss
 

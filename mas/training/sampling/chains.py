@@ -17,8 +17,8 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
-from mas.training.sampling.episode_recorder import EpisodeRecorder, own_terms
-from mas.training.sampling.sampler import Sampler
+from mas.training.rewards import own_terms
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler
 from mas.training.sampling.single import SingleDecision
 
 

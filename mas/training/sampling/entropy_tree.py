@@ -18,12 +18,11 @@ from mas.core.records import Episode, Group, Turn, facts_of
 from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
+from mas.training.advantages.tree import TreeEnds
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
-from mas.training.sampling.episode_recorder import EpisodeRecorder, record_turn
 from mas.training.sampling.expansion import ByChance, ByRank, Expansion
-from mas.training.sampling.sampler import Sampler
-from mas.training.tree_advantages import TreeEnds
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
 
 Terms = dict[str, float]
 

@@ -11,7 +11,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Generic, Literal, TypeVar
 
-from mas.training.advantages.members import check_finite
+from mas.training.advantages.group import check_finite
 
 Group = TypeVar("Group", bound=Hashable)
 GroupFilter = Literal["mean", "std", "dapo"]

@@ -12,7 +12,7 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
+from mas.training.sampling.sampler import EpisodeRecorder, turn_text
 
 
 @dataclass(frozen=True, slots=True)
