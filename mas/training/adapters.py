@@ -32,11 +32,11 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
+from mas.training.saved import initial_adapters
 from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
-from mas.training.shaping.sharing import paid_together
-from mas.training.start import initial_adapters
+from mas.training.shaping.interaction import paid_together
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult
@@ -48,7 +48,7 @@ _Text = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class TrainableAdapters:
-    """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
+    """Satisfies `mas.training.updates.update.Trainable`: every new version of an adapter passes the canary."""
 
     def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
         self.trained: Mapping[str, str] = setup.trained_adapters

@@ -31,10 +31,8 @@ from mas.training.advantages.steps import (
 )
 from mas.training.advantages.tree import tree_advantages
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
-from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
-from mas.training.sampling.tool_use import ToolUse
-from mas.training.shaping.length import overlong_penalty
-from mas.training.shaping.partial import Answer, entity_rewards
+from mas.training.sampling.facts import AnswerKnowledge, EntityRate, ToolUse, Wave
+from mas.training.shaping.transforms import Answer, entity_rewards, overlong_penalty
 
 Compare = Callable[[Sequence[Row]], Sequence[float]]
 """From rows to one advantage each."""

@@ -1,16 +1,22 @@
-"""Named reward terms: what is paid as it is recorded, and the one number that they make.
+"""Named reward terms: what is paid as it is recorded, what a turn costs, and the one number that they make.
 
 Terms stay apart in the records; `total_reward` is the only place that adds them up.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mas.config.algorithm import AlgorithmOptions
+from mas.config.cost import Cost
 from mas.config.options import RewardOptions
 from mas.core.environment import Environment, Step
+from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
+from mas.core.policy import Price
 from mas.core.reward import LARGEST, Move, Reward, check_finite
+from mas.core.team import TeamSpec
+from mas.runtime.agents import Candidate
+from mas.runtime.budget import Spent
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 from mas.training.schedules import stage_number
@@ -22,6 +28,8 @@ OUTCOME = "outcome"
 term: only `reward.source=outcome` counts it."""
 MODEL = "model"
 """What a reward model pays: a term that no reward counts, or an own term of this name."""
+COST_TERMS: dict[Cost, str] = {"tokens": "cost_tokens", "price": "cost_price", "seconds": "cost_seconds"}
+"""Names of the terms that a turn's cost makes, without `own.`."""
 
 
 def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
@@ -110,3 +118,32 @@ def own_terms(
     if isinstance(payload, Failure):
         terms[FAILURE] = failure
     return terms
+
+
+def cost_terms(costs: Sequence[Cost], candidate: Candidate, price: Price | None) -> dict[str, float]:
+    """What one output cost, as negative terms.
+
+    `own.cost_tokens`: thousands of tokens, prompt and completion; `own.cost_price`: what they cost at the role's price;
+    `own.cost_seconds`: that their request took, which all of its candidates share.
+    """
+    prompt, completion = len(candidate.prompt_ids), len(candidate.generation.token_ids)
+    found: dict[Cost, float] = {
+        "tokens": -(prompt + completion) / 1000,
+        "price": -Spent.of(prompt, completion, 1, price).cost,
+        "seconds": -candidate.seconds,
+    }
+    return {f"{OWN}{COST_TERMS[cost]}": found[cost] for cost in costs}
+
+
+def check_costs(costs: Sequence[Cost], team: TeamSpec) -> set[str]:
+    """Names of the terms that are paid.
+
+    Raises:
+        ConfigError: prices are wanted, and no role has one.
+    """
+    if "price" in costs and all(role.price is None for role in team.roles.values()):
+        raise ConfigError(
+            f"algorithm.reward.cost has 'price', and no role of team {team.name!r} has one: give a role of a team file "
+            "`price: {prompt: 0.1, completion: 0.4}`, of a thousand tokens each, or write reward.cost=[tokens]"
+        )
+    return {COST_TERMS[cost] for cost in costs}

@@ -36,7 +36,7 @@ from mas.training.session import Opening, TeamSession, open_team
 from mas.training.setup import TrainSetup, plan_tasks
 from mas.training.summary import step_metrics, traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
-from mas.training.trainable import Trainable
+from mas.training.updates.update import Trainable
 
 Metrics = dict[str, Any]
 

@@ -13,7 +13,7 @@ from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Action
 from mas.core.records import Episode
 from mas.runtime.agents import Candidate
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
 from mas.training.sampling.sampler import EpisodeRecorder
 
 

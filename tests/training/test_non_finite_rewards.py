@@ -24,11 +24,11 @@ from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.group import Running, group_advantages, groups_of, standardised, std
 from mas.training.advantages.normalisation import whiten
 from mas.training.evaluate import evaluate
-from mas.training.reward_models.model import StepScores, Trajectory
+from mas.training.reward_models import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.summary import step_metrics
-from mas.training.updates.rewarded import Rewarded
+from mas.training.updates.kinds import Rewarded
 from mas.training.updates.update import UpdateResult
 
 BAD = (math.nan, math.inf, -math.inf, 1.7e308)

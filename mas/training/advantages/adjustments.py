@@ -12,7 +12,7 @@ from mas.config.algorithm import EarlyOptions, UncertaintyOptions
 from mas.core.naming import agent_of
 from mas.core.records import Turn
 from mas.training.advantages.group import check_lengths, members, standardised
-from mas.training.sampling.tool_use import ToolUse
+from mas.training.sampling.facts import ToolUse
 
 
 def early_tools(
