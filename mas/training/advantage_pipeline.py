@@ -17,7 +17,6 @@ from mas.training.advantages.adjustments import (
     early_tools,
     inherited,
     modulated,
-    place_in_episode,
 )
 from mas.training.advantages.group import Running, group_advantages, members
 from mas.training.advantages.normalisation import component_advantages, stratified_advantages, whiten
@@ -192,7 +191,7 @@ def _ranks(turns: Sequence[Turn]) -> list[int]:
     """How many turns of its trajectory were before each turn."""
     ranks = [0] * len(turns)
     for indices in members([(turn.group, turn.trajectory) for turn in turns]).values():
-        for number, index in enumerate(sorted(indices, key=lambda i: place_in_episode(turns[i]))):
+        for number, index in enumerate(sorted(indices, key=lambda i: _place(turns[i]))):
             ranks[index] = number
     return ranks
 
@@ -205,6 +204,11 @@ def _turns_left(turns: Sequence[Turn]) -> list[int]:
     for row, rank in zip(rows, ranks, strict=True):
         most[row] = max(most.get(row, 0), rank)
     return [most[row] - rank for row, rank in zip(rows, ranks, strict=True)]
+
+
+def _place(turn: Turn) -> tuple[int, int]:
+    """Where a turn stands among those of its agent in one episode."""
+    return turn.turn, turn.visit
 
 
 def _compared(table: _Table, options: AdvantageOptions, running: Running | None) -> list[float]:
@@ -268,7 +272,7 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
         values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
-        places = [place_in_episode(turn) for turn in turns]
+        places = [_place(turn) for turn in turns]
         values = over_trajectories(values, trajectories, places, lambda own: returns_to_go(own, options.discount))
     if options.key == "none":
         return values

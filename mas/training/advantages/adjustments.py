@@ -63,7 +63,7 @@ def modulated(
     for own in members([turn.role for turn in turns]).values():
         trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
         steps = [
-            sorted((own[i] for i in indices), key=lambda i: place_in_episode(turns[i])) for indices in trajectories
+            sorted((own[i] for i in indices), key=lambda i: (turns[i].turn, turns[i].visit)) for indices in trajectories
         ]
         changed = modulated_advantages(
             [[advantages[i] for i in indices] for indices in steps],
@@ -76,11 +76,6 @@ def modulated(
             for i, value in zip(indices, values, strict=True):
                 result[i] = value
     return result
-
-
-def place_in_episode(turn: Turn) -> tuple[int, int]:
-    """Where a turn stands among those of its agent in one episode."""
-    return turn.turn, turn.visit
 
 
 def early_bonus(
