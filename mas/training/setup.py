@@ -1,8 +1,7 @@
 """What a team is and what it plays, found, compiled and checked once: all that plays or trains is given this.
 
-`mas.runs.resolve` makes it of a configuration; nothing in `mas.training` reads configurations.
-
-The source that the options name.
+`mas.runs.resolve` makes it of a configuration; nothing in `mas.training` reads configurations. `plan_tasks` makes the
+task plan that a setup's options name.
 """
 
 from collections.abc import Mapping, Sequence

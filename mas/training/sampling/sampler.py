@@ -27,6 +27,12 @@ from mas.runtime.team import TeamRuntime
 from mas.training.rewards import add_rewards, terms_paid
 
 
+def loops_of(plan: TeamPlan) -> list[tuple[str, int]]:
+    """`SOURCE-TARGET` and bound of the team's loops, in the order of `Flow.uses`."""
+    edges = [plan.spec.edges[loop.edge] for loop in plan.wiring.loops]
+    return [(f"{edge.source}-{edge.target}", edge.loop or 0) for edge in edges]
+
+
 @dataclass(slots=True)
 class EpisodeRecorder:
     """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
@@ -273,9 +279,3 @@ class Sampler:
     def opponent_policies(self, seed: int, recorder: EpisodeRecorder | None = None) -> OpponentPolicies:
         """Who plays the other seats in a play of this seed; see `OpponentSeats.opponent_policies`."""
         return NO_OPPONENTS if self.opponent_seats is None else self.opponent_seats.opponent_policies(seed, recorder)
-
-
-def loops_of(plan: TeamPlan) -> list[tuple[str, int]]:
-    """`SOURCE-TARGET` and bound of the team's loops, in the order of `Flow.uses`."""
-    edges = [plan.spec.edges[loop.edge] for loop in plan.wiring.loops]
-    return [(f"{edge.source}-{edge.target}", edge.loop or 0) for edge in edges]

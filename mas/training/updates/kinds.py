@@ -60,11 +60,6 @@ def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: Cus
     return PolicyGradient(learner, algorithm, None if method is None else method.advantages)
 
 
-def build_reward_model(learner: Learner, options: RewardModelOptions, seed: int) -> RewardModel:
-    """The model that the options name, for the learner's adapters."""
-    return _KINDS[options.kind](learner, options, seed)
-
-
 class Rewarded:
     """First the model learns from the episodes and pays their turns, then the policy learns from what they were paid.
 
@@ -110,6 +105,11 @@ class Rewarded:
         own = {name.removeprefix(_PREFIX): one for name, one in tensors.items() if name.startswith(_PREFIX)}
         self.update.restore(state, {name: one for name, one in tensors.items() if not name.startswith(_PREFIX)})
         self.model.restore(own)
+
+
+def build_reward_model(learner: Learner, options: RewardModelOptions, seed: int) -> RewardModel:
+    """The model that the options name, for the learner's adapters."""
+    return _KINDS[options.kind](learner, options, seed)
 
 
 def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
