@@ -225,7 +225,7 @@ def base(overrides: Overrides = None) -> None:
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
     wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in names])]
     check_used("base", given, ("scenario", "model", "engine"))
-    from mas.training.tiny_base import tiny_base
+    from mas.training.base import tiny_base
 
     for _, setup in wanted:
         began = time.perf_counter()

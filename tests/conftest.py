@@ -17,7 +17,7 @@ from mas.cli import main
 from mas.config.options import LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
-from mas.training.tiny_base import tiny_base
+from mas.training.base import tiny_base
 
 pytest_plugins = ("selection", "durations")
 

@@ -29,9 +29,8 @@ from mas.runtime.play import team_action
 from mas.runtime.point import view_names
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
-from mas.training.gates import loops_of
-from mas.training.sampling.episode_recorder import EpisodeRecorder
-from mas.training.sampling.single import SingleDecision
+from mas.training.sampling.chains import SingleDecision
+from mas.training.sampling.sampler import EpisodeRecorder, loops_of
 
 TEXT_FIELD = "task"
 """The observation field that a plain text is shown as."""

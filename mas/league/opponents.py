@@ -36,7 +36,7 @@ from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.checkpoint import list_checkpoints, step_of
 from mas.training.opponents import FILE, kept_players
-from mas.training.sampling.opponents import Opponent
+from mas.training.sampling.sampler import Opponent
 from mas.training.saved import adapter_directories
 
 

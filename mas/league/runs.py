@@ -31,10 +31,9 @@ from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.base import Note, open_base
 from mas.training.engines import start_engine
-from mas.training.saved import saved_adapters
+from mas.training.saved import initial_adapters, saved_adapters
 from mas.training.session import open_team
 from mas.training.setup import Setup
-from mas.training.start import initial_adapters
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from mas.runtime.play import team_action
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
-from mas.training.sampling.episode_recorder import EpisodeRecorder
-from mas.training.sampling.single import SingleDecision
+from mas.training.sampling.chains import SingleDecision
+from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.terminal import TerminalDesk
 
 

@@ -15,9 +15,8 @@ from mas.config.peers import check_peers
 from mas.core.scenario import Scenario
 from mas.graph.find import find_team
 from mas.runs.scenario import build_configured, configured_scenario
-from mas.training.setup import Setup, TrainSetup, compiled
-from mas.training.tasks.arms import build_arms
-from mas.training.tasks.plan import plan_tasks
+from mas.training.setup import Setup, TrainSetup, compiled, plan_tasks
+from mas.training.tasks.plan import build_arms
 
 
 def resolve(config: Config, scenario: Scenario | None = None) -> Setup:

@@ -36,17 +36,15 @@ from mas.serving.speed import measure_speed
 from mas.training.base import open_base
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine
+from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
-from mas.training.memory import LESS_MEMORY, is_out_of_memory
 from mas.training.opponents import Pool, open_opponents
-from mas.training.saved import pinned_start
+from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
-from mas.training.start import initial_adapters
-from mas.training.traced import traced_run
+from mas.training.summary import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
-from mas.training.work_estimate import Work, rows_of
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),

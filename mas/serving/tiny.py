@@ -1,7 +1,7 @@
 """The tiny base: a Qwen3-architecture model of some 80 thousand weights with a character tokenizer, made here.
 
 Small enough that a team learns on a laptop in seconds; the same code paths as a hub model. Its weights are random
-until `mas.training.tiny_base` gives it part of a skill.
+until `mas.training.base` gives it part of a skill.
 """
 
 import string

@@ -26,9 +26,9 @@ from mas.training.base import open_base
 from mas.training.baselines import BEST, attempts_for, led, why_no_single
 from mas.training.compare import swapped
 from mas.training.evaluate import Evaluation, evaluate, scripted
+from mas.training.saved import initial_adapters
 from mas.training.session import open_team
 from mas.training.setup import Setup
-from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import Point, Silent
 

@@ -24,8 +24,8 @@ from mas.study.protocol_results import JobResult, best_points, write_results
 from mas.study.workers import end_with_parent
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
+from mas.training.saved import initial_adapters
 from mas.training.session import open_team
-from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer
 from mas.training.watch import Point, Silent
 

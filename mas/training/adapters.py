@@ -1,38 +1,54 @@
-"""Training that changes adapters: a learner on the base, and an update that says what it learns from."""
+"""Training that changes adapters: a learner on the base, and an update that says what it learns from.
+
+Two checks in every step (the canary) say that the served policy is the trained policy. After the update and before
+publishing: the log-probabilities that the engine sampled with are compared with those that the learner computed for the
+same tokens at the start of the step. They are equal if the whole serving path (adapter, cache, padding, sampling)
+computes what the learner computes. Before a new version serves: the engine scores some of the step's completions with
+it (`mas.serving.store`), and must find what the learner finds, which is computed here.
+"""
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from msgspec.structs import replace as replace_turn
 
 from mas.config.warm_start import WarmStartOptions
+from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
+from mas.serving.forward import ScoredRow
 from mas.serving.model import BaseModel
-from mas.serving.store import AdapterUpdate
+from mas.serving.publication import Probe
+from mas.serving.score import score_rows
+from mas.serving.store import AdapterStore, AdapterUpdate
 from mas.serving.weights import AdapterWeights
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.batch import TrainRow, train_rows
-from mas.training.canary import check_held, check_sampled, probes_of
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
+from mas.training.saved import initial_adapters
+from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
-from mas.training.shaping.sharing import paid_together
-from mas.training.start import initial_adapters
+from mas.training.shaping.interaction import paid_together
 from mas.training.updates.kinds import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult
 
+_PROMPT_TOKENS = 16
+"""Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
+_Text = tuple[tuple[int, ...], tuple[int, ...]]
+"""A prompt and a completion."""
+
 
 class TrainableAdapters:
-    """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
+    """Satisfies `mas.training.updates.update.Trainable`: every new version of an adapter passes the canary."""
 
     def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
         self.trained: Mapping[str, str] = setup.trained_adapters
@@ -180,3 +196,62 @@ class TrainableAdapters:
     def libraries(self) -> Mapping[str, Library]:
         """None."""
         return {}
+
+
+def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
+    """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
+
+    Raises:
+        TrainingError: a `behaviour_gap` is above what is `allowed`, in mean nats a token.
+    """
+    for name, metrics in learned.items():
+        gap = metrics["behaviour_gap"]
+        if not gap <= allowed:
+            raise TrainingError(
+                f"the samples of adapter {name!r} were not drawn from the policy in training: their log-probabilities "
+                f"differ by {gap:.2g} nats a token, at most {allowed:.2g} is allowed; the engine served another "
+                "version, or computes something else"
+            )
+
+
+def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> None:
+    """The store must hold the learner's tensors bit by bit, however small the last update was; an engine reads from it.
+
+    Raises:
+        TrainingError: it does not.
+    """
+    for name in names:
+        held, trained = store.weights(name).parameters(), learner.adapters[name].parameters()
+        if not all(torch.equal(a, b) for a, b in zip(held, trained, strict=True)):
+            ref = store.current()[name]
+            raise TrainingError(f"adapter {ref} holds other weights than the learner; its update was not delivered")
+
+
+def probes_of(
+    learner: Learner, rows: Sequence[TrainRow], names: Iterable[str], count: int = 2
+) -> dict[str, tuple[Probe, ...]]:
+    """Up to `count` different completions of each adapter with the log-probabilities that its weights give them now, in
+    float32 behind the last tokens of their prompts; all in one pass.
+
+    The first, and others to the same prompt if there are any: what they begin with in common is then computed once. A
+    short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
+    have to draw one token behind what it scores.
+    """
+    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:count]]
+    if not texts:
+        return {}
+    scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])
+    probes: dict[str, tuple[Probe, ...]] = {}
+    for (name, text), found in zip(texts, scores, strict=True):
+        probes[name] = (*probes.get(name, ()), Probe(*text, found))
+    return probes
+
+
+def _texts(learner: Learner, rows: Sequence[TrainRow], name: str) -> list[_Text]:
+    """What an adapter may be probed with, the best first."""
+    room = learner.base.limits.context
+    most = _PROMPT_TOKENS if learner.base.model.dtype == torch.float32 else room
+    turns = [row.turn for row in rows if row.adapter == name]
+    texts = dict.fromkeys((turn.prompt_ids[-most:], turn.completion_ids) for turn in turns)
+    fitting = [text for text in texts if sum(map(len, text)) < room]
+    return sorted(fitting, key=lambda text: text[0] != fitting[0][0])

@@ -10,28 +10,28 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mas.algorithms.base import Row
-from mas.config.algorithm import AdvantageOptions, EarlyOptions, RewardOptions, StepOptions, UncertaintyOptions
+from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions
 from mas.core.errors import TrainingError
-from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
-from mas.training.advantages.components import component_advantages
-from mas.training.advantages.early import early_bonus
-from mas.training.advantages.gains import gain_advantages
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.members import members
-from mas.training.advantages.returns import returns_to_go
-from mas.training.advantages.running import Running
-from mas.training.advantages.steps import Anchor, random_groups, with_steps
-from mas.training.advantages.strata import stratified_advantages
-from mas.training.advantages.trajectories import over_trajectories
-from mas.training.advantages.uncertainty import modulated_advantages
-from mas.training.advantages.whiten import whiten
+from mas.training.advantages.adjustments import (
+    early_tools,
+    inherited,
+    modulated,
+)
+from mas.training.advantages.group import Running, group_advantages, members
+from mas.training.advantages.normalisation import component_advantages, stratified_advantages, whiten
+from mas.training.advantages.steps import (
+    Anchor,
+    gain_advantages,
+    over_trajectories,
+    random_groups,
+    returns_to_go,
+    with_steps,
+)
+from mas.training.advantages.tree import tree_advantages
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
-from mas.training.sampling.answers import AnswerKnowledge, EntityRate, Wave
-from mas.training.sampling.tool_use import ToolUse
-from mas.training.shaping.length import overlong_penalty
-from mas.training.shaping.partial import Answer, entity_rewards
-from mas.training.tree_advantages import tree_advantages
+from mas.training.sampling.facts import AnswerKnowledge, EntityRate, ToolUse, Wave
+from mas.training.shaping.transforms import Answer, entity_rewards, overlong_penalty
 
 Compare = Callable[[Sequence[Row]], Sequence[float]]
 """From rows to one advantage each."""
@@ -91,13 +91,13 @@ def turn_advantages(
     else:
         advantages = table.spread(_compared(table, options, running))
     if options.early is not None:
-        advantages = _early(turns, advantages, options.early, known.won)
+        advantages = early_tools(turns, advantages, options.early, known.won)
     if options.step is not None:
         advantages = with_steps(advantages, _step_terms(turns, rewards, options.step, known), options.step.weight)
     if options.inherit is not None:
-        advantages = _inherited(turns, advantages, options.inherit)
+        advantages = inherited(turns, advantages, options.inherit)
     if options.uncertainty is not None:
-        advantages = _modulated(turns, advantages, options.uncertainty, known)
+        advantages = modulated(turns, advantages, options.uncertainty, known.entropies)
     if options.whiten != "none":
         buffers = [known.adapter_of.get(turn.role, turn.role) for turn in turns]
         tokens = [len(turn.completion_ids) for turn in turns] if options.whiten == "tokens" else None
@@ -294,64 +294,3 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
         ranks = _ranks(turns)
         return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
     return random_groups([turn.id for turn in turns], options.size, step, within=[turn.role for turn in turns])
-
-
-def _early(
-    turns: Sequence[Turn], advantages: Sequence[float], options: EarlyOptions, won: Container[str]
-) -> list[float]:
-    """A bonus for tools used early, each trajectory compared with those of its group.
-
-    A position counts the tokens that the whole team has said before the turn with its first call, a length those of the
-    episode: for a single agent those of its answer.
-    """
-    lengths: dict[str, int] = {}
-    first: dict[str, int] = {}
-    for turn in turns:
-        if ToolUse.of(turn).calls:
-            first.setdefault(turn.episode, lengths.get(turn.episode, 0))
-        lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
-    rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())
-    own = [turns[indices[0]] for indices in rows]
-    shaped = early_bonus(
-        [advantages[indices[0]] for indices in rows],
-        [first.get(turn.episode) if turn.episode in won else None for turn in own],
-        [lengths[turn.episode] for turn in own],
-        [turn.group for turn in own],
-        delta=options.delta,
-        bound=options.bound,
-    )
-    by_turn = {i: value for indices, value in zip(rows, shaped, strict=True) for i in indices}
-    return [by_turn[i] for i in range(len(turns))]
-
-
-def _inherited(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:
-    """All other agents' turns get the advantage of this agent's trajectory in their episode; 0 where it did not speak.
-
-    Source: MATPO, arXiv 2510.04678, section 3.
-    """
-    pairs = list(zip(turns, advantages, strict=True))
-    of_episode = {turn.episode: advantage for turn, advantage in pairs if agent_of(turn.agent) == agent}
-    return [
-        advantage if agent_of(turn.agent) == agent else of_episode.get(turn.episode, 0.0) for turn, advantage in pairs
-    ]
-
-
-def _modulated(
-    turns: Sequence[Turn], advantages: Sequence[float], options: UncertaintyOptions, known: Known
-) -> list[float]:
-    """By entropy, each role's turns by themselves."""
-    result = list(advantages)
-    for own in members([turn.role for turn in turns]).values():
-        trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
-        steps = [sorted((own[i] for i in indices), key=lambda i: _place(turns[i])) for indices in trajectories]
-        changed = modulated_advantages(
-            [[advantages[i] for i in indices] for indices in steps],
-            [[known.entropies[i] for i in indices] for indices in steps],
-            sharpness=options.scale,
-            future_sharpness=options.clarity_scale,
-            future_weight=options.clarity,
-        )
-        for indices, values in zip(steps, changed, strict=True):
-            for i, value in zip(indices, values, strict=True):
-                result[i] = value
-    return result

@@ -1,19 +1,37 @@
-"""The base model that all roles of a setup share, loaded once."""
+"""The base model that all roles of a setup share, loaded once; the tiny base is made first where it is not cached.
 
-from collections.abc import Callable
+The tiny base's warm start is next-token learning on a scenario's scripted demonstrations, cached by content.
+Reinforcement learning sharpens skills, it does not invent them: an expert's demonstrations give the base each role's
+skill, a novice's then bury half of it under habits. The cache key covers options, demonstrations and this recipe, so
+a stale base is never used.
+"""
 
-from mas.config.options import SMOLLM2, TINY
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from mas.config.options import SMOLLM2, TINY, TinyOptions
+from mas.core.cache import cache_directory
 from mas.core.scenario import Scenario
+from mas.core.seeds import digest
 from mas.serving.footprint import Footprint
+from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import BaseModel, load_base, load_text
 from mas.serving.smollm import smollm2
-from mas.training.memory import check_memory, needs_of
+from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
+from mas.training.estimates import Work, check_memory, needs_of
 from mas.training.setup import Setup
-from mas.training.tiny_base import tiny_base
-from mas.training.work_estimate import Work
 
 Note = Callable[[str], None]
 """Told a line of text for people."""
+Progress = Callable[[int, int, float], None]
+_RECIPE = 1
+"""Raised whenever the recipe below changes, so that cached bases are made anew."""
 
 
 def open_base(setup: Setup, note: Note, *, is_trained: bool = False, home: Scenario | None = None) -> BaseModel:
@@ -47,3 +65,69 @@ def base_path(setup: Setup, note: Note, home: Scenario | None = None) -> str:
         note(f"tiny base for {home.name}: step {step}/{total}, loss {loss:.3f}")
 
     return str(tiny_base(home, setup.model.tiny, on_progress))
+
+
+def tiny_base(scenario: Scenario, options: TinyOptions, progress: Progress | None = None) -> Path:
+    """The directory of the tiny base for a scenario, made now unless it is cached."""
+    key = digest(scenario.fingerprint(), options.model_dump_json(), ALPHABET, _RECIPE, torch.__version__)
+    target = cache_directory() / "bases" / f"{scenario.name}-{key}"
+    if (target / "config.json").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _make(scenario, options, made, progress)
+        try:
+            made.rename(target)
+        except OSError:
+            if not (target / "config.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def _make(scenario: Scenario, options: TinyOptions, target: Path, progress: Progress | None) -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(options)
+    optimiser = torch.optim.Adam(model.parameters(), lr=options.lr)
+    total = options.steps + options.habit_steps
+    streams = [scenario.demonstrations(options.seed, expert=expert) for expert in (True, False)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for step in range(total):
+            loss = _loss(model, tokenizer.encode, streams[step >= options.steps], options.batch)
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            if progress is not None and ((step + 1) % 50 == 0 or step + 1 == total):
+                progress(step + 1, total, loss.item())
+    finally:
+        torch.set_num_threads(threads)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+def _loss(
+    model: torch.nn.Module,
+    encode: Callable[[str], list[int]],
+    demonstrations: Iterator[tuple[str, str]],
+    batch: int,
+) -> torch.Tensor:
+    """Mean cross-entropy over completion tokens."""
+    pairs = [(encode(prompt), encode(answer)) for prompt, answer in itertools.islice(demonstrations, batch)]
+    padded = pad_left([[*prompt, *answer[:-1]] for prompt, answer in pairs], torch.device("cpu"))
+    longest = max(len(answer) for _, answer in pairs)
+    logits_NLV = model(
+        input_ids=padded.ids_NT,
+        attention_mask=padded.mask_NT,
+        position_ids=padded.positions_NT,
+        logits_to_keep=longest,
+        use_cache=False,
+    ).logits
+    targets_NL = right_aligned([answer for _, answer in pairs], logits_NLV.device).long()
+    mask_NL = right_aligned([[1.0] * len(answer) for _, answer in pairs], logits_NLV.device).bool()
+    return torch.nn.functional.cross_entropy(logits_NLV[mask_NL], targets_NL[mask_NL])

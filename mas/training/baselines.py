@@ -28,8 +28,8 @@ from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
 from mas.training.evaluate import Evaluation, evaluate, summarise
-from mas.training.sampling.episode_recorder import EpisodeRecorder
-from mas.training.sampling.single import SingleDecision, play_decided
+from mas.training.sampling.chains import SingleDecision, play_decided
+from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.session import open_team
 from mas.training.setup import Setup
 

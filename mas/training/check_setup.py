@@ -1,14 +1,23 @@
-"""What a setup must have to be trained, found out before a model is loaded."""
+"""What a setup must have to be trained, found out before a model is loaded.
+
+Teams in which time decides what is said are played, and not trained. A limit that ends an episode is no such thing:
+what is not played to its end is recorded, and not trained on. For training without gradients the editor must be able to
+write, and prompts must show what was learned.
+"""
 
 from collections.abc import Collection
 
 from mas.config.options import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
+from mas.core.policy import Policy
+from mas.core.role import View
+from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
+from mas.roles import build_roles
+from mas.roles.experiences import is_reader
 from mas.serving.vllm_supports import check_limits
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checks import (
     check_answers,
     check_fork,
@@ -23,14 +32,14 @@ from mas.training.checks import (
     check_turns,
     check_warm_start,
 )
-from mas.training.costs import check_costs
 from mas.training.engines import check_published
-from mas.training.experience.readers import check_editor, check_readers
 from mas.training.opponents import check_opponents
-from mas.training.rewards import FAILURE, MODEL, OWN
+from mas.training.rewards import FAILURE, MODEL, OWN, check_costs
+from mas.training.schedules import AdapterAssignment
 from mas.training.setup import Setup, trainable_adapters
-from mas.training.shaping.proposing import check_proposer
-from mas.training.timing import check_untimed
+from mas.training.shaping.interaction import check_proposer
+
+_WHY = "what is trained must not depend on who was quick"
 
 
 def check_trainable(setup: Setup) -> None:
@@ -115,3 +124,94 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")
+
+
+def check_untimed(team: TeamSpec) -> None:
+    """Refuse joins with a time limit, and limits of agents after which the team goes on without them.
+
+    Raises:
+        ConfigError: says where the limit is, and what to remove.
+    """
+    for name, join in team.joins.items():
+        if join.timeout_s is not None:
+            raise ConfigError(
+                f"team {team.name!r} has a time limit at the join of {name!r} ({join.timeout_s:g} s): {_WHY}; "
+                "remove 'timeout_s' to train it"
+            )
+    for name, policy in team.policies.items():
+        limits = _limits(policy) + (_seconds(team, policy) if policy.on_failure == "isolate" else [])
+        if limits and (policy.fallback is not None or policy.on_failure == "isolate"):
+            raise ConfigError(
+                f"team {team.name!r} goes on without agent {name!r} when it is late ({', '.join(limits)}, and then "
+                f"{_then(policy)}): {_WHY}; remove one of the two from its policy to train it"
+            )
+
+
+def check_vanishing(team: TeamSpec) -> None:
+    """Refuse to train over processes what goes on without an agent whose process is gone: that, too, is timing.
+
+    Raises:
+        ConfigError: says which agent, and what to remove.
+    """
+    for name, policy in team.policies.items():
+        if policy.fallback is not None or policy.on_failure == "isolate":
+            raise ConfigError(
+                f"team {team.name!r} goes on without agent {name!r} when its process is gone ({_then(policy)}): {_WHY};"
+                " remove that from its policy to train it over a bus"
+            )
+        if policy.idle_s is not None:
+            raise ConfigError(
+                f"team {team.name!r} waits for heartbeats of agent {name!r} (idle_s): over a bus, training learns "
+                "from the broker whose process is gone; remove 'idle_s' to train it"
+            )
+
+
+def _limits(policy: Policy) -> list[str]:
+    """The limits of one answer, as the policy has them."""
+    return [name for name in ("timeout_s", "idle_s") if getattr(policy, name) is not None]
+
+
+def _seconds(team: TeamSpec, policy: Policy) -> list[str]:
+    """Budgets in seconds that the agent's calls fall under."""
+    budgets = {"budget": policy.budget}
+    budgets |= {f"the team's budget.{name}": getattr(team.budget, name) for name in ("turn", "episode", "run")}
+    return [f"{name}.seconds" for name, budget in budgets.items() if budget.seconds is not None]
+
+
+def _then(policy: Policy) -> str:
+    return f"fallback: {policy.fallback}" if policy.fallback is not None else "on_failure: isolate"
+
+
+def check_editor(setup: Setup) -> None:
+    """Refuse an editor that cannot write.
+
+    Raises:
+        ConfigError: it is the tiny base.
+    """
+    is_here = setup.engine.name in ("transformers", "vllm")
+    if setup.algorithm.experience.editor == "base" and setup.model.path == "tiny" and is_here:
+        raise ConfigError(
+            "algorithm.experience.editor=base asks the run's base to write experiences, and the tiny base writes no "
+            "sentences: name a model that does with model.path, a peer (algorithm.experience.editor=NAME "
+            "peers.NAME.url=...), or editor=quote, which asks no model"
+        )
+
+
+def check_readers(scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse a trainable role whose prompts leave its experiences out.
+
+    Raises:
+        ConfigError: names the role.
+    """
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles = build_roles(team)
+    for agent, name in team.members().items():
+        role = roles[name]
+        seen = environment.observe(role.spec.view or local_name(agent))
+        if role.spec.trainable and not is_reader(role, View(observation=seen)):
+            raise ConfigError(
+                f"role {name!r} of type {role.spec.type!r} does not show its experiences in its prompts, so it cannot "
+                "learn by algorithm.update=training_free: let its class render `self.spec.experiences` as "
+                "mas.roles.PromptedRole does, or set trainable: false"
+            )

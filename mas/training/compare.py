@@ -13,9 +13,9 @@ from mas.serving.weights import AdapterWeights
 from mas.training.baselines import Matched, beside_team
 from mas.training.engines import start_engine
 from mas.training.evaluate import Evaluation, check_played, evaluate
+from mas.training.saved import initial_adapters
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup
-from mas.training.start import initial_adapters
 
 
 async def compare(

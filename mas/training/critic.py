@@ -22,8 +22,7 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
-from mas.training.losses.value import value_loss
-from mas.training.metric_accumulator import Metrics
+from mas.training.losses.tokens import Metrics
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
 
@@ -146,3 +145,19 @@ class Critic:
             loss_J = weight_J * value_loss(self._values(feed), before_J, target_J, self.options.clip)
             loss_J.sum().backward()  # type: ignore[no-untyped-call]  # torch annotates in part
         return {name: loss_J[tokens].detach().sum() for name, _, tokens in feed.adapters()}
+
+
+def value_loss(value_J: Tensor, before_J: Tensor, target_J: Tensor, clip: float | None) -> Tensor:
+    """Per token, to minimise: max((V - R)^2, (before + clamp(V - before, -clip, clip) - R)^2); None: (V - R)^2.
+
+    With a bound, a value that has moved towards R by more than `clip` in this step has no gradient left.
+    Source: as in the code of PPO (OpenAI baselines, ppo2); without a bound: PPO, arXiv 1707.06347, equation 9.
+
+    Args:
+        before_J: of the critic at the start of the step, without gradient. target_J: likewise.
+    """
+    loss_J = (value_J - target_J).square()
+    if clip is None:
+        return loss_J
+    near_J = before_J + (value_J - before_J).clamp(-clip, clip)
+    return torch.maximum(loss_J, (near_J - target_J).square())

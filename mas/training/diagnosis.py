@@ -17,12 +17,11 @@ from mas.serving.speed import measure_speed
 from mas.serving.tokenizer import HubTokenizer
 from mas.serving.vllm_options import vllm_arguments
 from mas.training.base import base_path
+from mas.training.estimates import Work, check_memory, needs_of, rows_of
 from mas.training.learner import Learner
-from mas.training.memory import check_memory, needs_of
+from mas.training.saved import new_adapters
 from mas.training.setup import Setup
-from mas.training.start import new_adapters
 from mas.training.updates.kinds import loss_of
-from mas.training.work_estimate import Work, rows_of
 
 _SYSTEM, _USER, _ANSWER = "0system0", "0user0", "0answer0"
 

@@ -30,8 +30,8 @@ from mas.runtime.replay_log import ReplayLog
 from mas.runtime.replicas import USUAL
 from mas.runtime.team import TeamRuntime
 from mas.training.base import Note
-from mas.training.model_endpoints import Reading, model_text, peer_texts
-from mas.training.open_run import open_run
+from mas.training.engines import Reading, model_text, peer_texts
+from mas.training.saved import open_run
 from mas.training.session import Shared, TeamSession
 from mas.training.setup import Setup
 

@@ -1,15 +1,30 @@
-"""The engine of a team: started, and asked for what it needs before anything is written."""
+"""Engines and model endpoints of a team: started, and asked for what they need before anything is written.
 
-from mas.config.options import EngineOptions
+Servers elsewhere are endpoints of roles: peers of single roles, and the whole team of `engine=openai`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from mas.config.options import EngineOptions, ModelOptions
+from mas.config.servers import PeerOptions, ServerOptions
 from mas.core.blocking import run_blocking
+from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
-from mas.serving.model import BaseModel
+from mas.core.naming import did_you_mean
+from mas.runtime.agents import ModelEndpoint
+from mas.serving.model import BaseModel, ModelText, load_text
+from mas.serving.remote import OpenAIEngine
+from mas.serving.remote_chat import ChatEngine
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
+from mas.serving.text_tokenizer import END, MessageTokenizer
+from mas.serving.tiny import tiny_text
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
-from mas.training.model_endpoints import open_peer, open_peers, start_model_endpoint
 from mas.training.setup import Setup
 
 NOT_PUBLISHED = (
@@ -66,3 +81,121 @@ async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine
         return await RemoteVllmEngine.start(base, options.remote)
     check_published(options)
     return TransformersEngine(base)
+
+
+class Reading(Protocol):
+    """How a model reads text; see `ModelText`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def chats(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """How models read that exchange text."""
+
+    tokenizer: Tokenizer
+    stop_ids: tuple[int, ...] = (END,)
+    chats: bool = True
+
+
+async def start_model_endpoint(options: ServerOptions, model: ModelOptions, place: str) -> ModelEndpoint:
+    """A server's model as an endpoint; its engine is the caller's to close.
+
+    Args:
+        model: says how it reads tokens, where it exchanges tokens.
+        place: where the options stand in the configuration; errors name it.
+
+    Raises:
+        ConfigError: the key is not set, or the server does not have the model. EngineError: there is no such server.
+        ModelError: there is no such tokenizer.
+    """
+    if options.api == "chat":
+        return ModelEndpoint(engine=await ChatEngine.start(options, place), chats=True)
+    text = model_text(model)
+    return ModelEndpoint(engine=await OpenAIEngine.start(options, text, place), chats=text.chats)
+
+
+def model_text(model: ModelOptions) -> ModelText:
+    """How the configured base reads text, without its weights.
+
+    Raises:
+        ModelError: the path is no model directory, or the hub id cannot be had.
+    """
+    return tiny_text(model) if model.path == "tiny" else load_text(model)
+
+
+@asynccontextmanager
+async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]:
+    """Role -> endpoint for every role that a peer plays.
+
+    Raises:
+        As `start_model_endpoint`.
+    """
+    team = setup.team
+    endpoints: dict[str, ModelEndpoint] = {}
+    async with AsyncExitStack() as stack:
+        for name, options in setup.peers.items():
+            if name not in {role.peer for role in team.roles.values()}:
+                continue  # an editor's, or a judge's
+            endpoints[name] = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+            stack.push_async_callback(endpoints[name].engine.close)
+        yield {name: endpoints[role.peer] for name, role in team.roles.items() if role.peer is not None}
+
+
+def peer_texts(setup: Setup) -> dict[str, Reading]:
+    """Role -> how its peer reads text, for every role that a peer plays; no server is asked.
+
+    Raises:
+        ModelError: as `model_text`.
+    """
+    peers = {role: setup.peers[spec.peer] for role, spec in setup.team.roles.items() if spec.peer is not None}
+    return {
+        role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(setup.model, options))
+        for role, options in peers.items()
+    }
+
+
+@asynccontextmanager
+async def open_peer(setup: Setup, name: str | None) -> AsyncIterator[ModelEndpoint | None]:
+    """The endpoint of a peer that no role is played by, such as an editor or a judge; None: no peer.
+
+    Raises:
+        As `start_model_endpoint`.
+    """
+    if name is None:
+        yield None
+        return
+    options = setup.peers[name]
+    endpoint = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
+    try:
+        yield endpoint
+    finally:
+        await endpoint.engine.close()
+
+
+def _peer_model(model: ModelOptions, options: PeerOptions) -> ModelOptions:
+    return model if options.tokenizer is None else model.model_copy(update={"path": options.tokenizer})
+
+
+def served_adapters(wanted: Mapping[str, str | None], served: Mapping[str, object], url: str) -> dict[str, str | None]:
+    """Role -> adapter as a server has them: those wanted, or none at all where it has none of them.
+
+    Raises:
+        ConfigError: it has some of them only.
+    """
+    names = {name for name in wanted.values() if name is not None}
+    missing = sorted(names - served.keys())
+    if not missing:
+        return dict(wanted)
+    if len(missing) < len(names):
+        raise ConfigError(
+            f"{url} serves only some adapters of the team, not {missing}. {did_you_mean(missing[0], served)}"
+        )
+    return dict.fromkeys(wanted)

@@ -19,9 +19,9 @@ from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
-from mas.training.gates import Gate, gates, loops_of
-from mas.training.sampling.single import play_once
-from mas.training.summary import pass_share
+from mas.training.sampling.chains import play_once
+from mas.training.sampling.sampler import loops_of
+from mas.training.summary import Gate, gates, pass_share
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""

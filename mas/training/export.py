@@ -17,7 +17,7 @@ from mas.core.together import together
 from mas.observe.atomic import write_directory_atomic
 from mas.training.base import Note, open_base
 from mas.training.rewards import rewards_of
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
 from mas.training.saved import saved_adapters
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup

@@ -17,7 +17,7 @@ from mas.core.records import Turn
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.runtime.agents import ModelEndpoint
-from mas.training.model_endpoints import open_peer
+from mas.training.engines import open_peer
 from mas.training.setup import Setup
 
 PATTERN, BASE = "pattern", "base"

@@ -21,7 +21,7 @@ from mas.core.late import Answer, Judge
 from mas.core.naming import did_you_mean
 from mas.core.records import Episode, Turn
 from mas.runtime.agents import ModelEndpoint
-from mas.training.advantages.members import members
+from mas.training.advantages.group import members
 from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
 from mas.training.rewards import OWN
 from mas.training.setup import Setup

@@ -22,16 +22,13 @@ from mas.core.together import together
 from mas.roles import build_roles
 from mas.roles.experiences import taught, unlearned
 from mas.serving.weights import AdapterWeights
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
-from mas.training.experience.editor import Editor, Proposal
+from mas.training.engines import open_peer
 from mas.training.experience.language import LanguageEditor
-from mas.training.experience.library import Library, read_library
-from mas.training.experience.operations import Edited, Limits, apply_operations, described
-from mas.training.experience.quote import QuoteEditor
-from mas.training.experience.rollouts import Plain, groups_of
-from mas.training.model_endpoints import open_peer
+from mas.training.experience.library import Edited, Library, Limits, apply_operations, described, read_library
+from mas.training.experience.quote import Editor, Plain, Proposal, QuoteEditor, groups_of
 from mas.training.rewards import rewards_of
+from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.updates.update import UpdateResult
@@ -41,7 +38,7 @@ FOLDER = "experiences"
 
 
 class TrainableLibraries:
-    """Satisfies `mas.training.trainable.Trainable`. A role begins with the experiences that its spec gives it."""
+    """Satisfies `mas.training.updates.update.Trainable`. A role begins with the experiences that its spec gives it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup, team = setup, setup.team

@@ -21,7 +21,7 @@ from mas.core.team import TeamSpec
 from mas.graph.seats import seat_of
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.training.sampling.opponents import Opponent, OpponentSeats
+from mas.training.sampling.sampler import Opponent, OpponentSeats
 from mas.training.setup import Setup
 
 FILE = "opponents.json"

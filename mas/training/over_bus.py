@@ -4,13 +4,15 @@
     train_in_directory(config, scenario, opening=opening)
 
 Environments, their clones and the credit stay here. So do the adapters: an agent fetches the version that it is asked
-to speak through (`mas.training.remote_adapter_sync`). An agent whose process is gone is waited for.
+to speak through (`mas.training.remote_adapter_sync`) from the `AgentsEngine`, to which the trainer publishes. An agent
+whose process is gone is waited for.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from mas.bus.envelopes import EnvelopeFactory
@@ -19,26 +21,32 @@ from mas.bus.mqtt.leases import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import EngineOptions
-from mas.core.engine import PinnedAdapter
-from mas.core.errors import ConfigError, NoRoute
+from mas.core.bus import Bus
+from mas.core.engine import AdapterRef, PinnedAdapter
+from mas.core.errors import ConfigError, EngineError, NoRoute, RunError, UnknownAdapter
+from mas.core.messages import Envelope
 from mas.core.naming import listed
 from mas.core.together import together
-from mas.runtime.agents import TEAM_PAYLOADS
+from mas.runtime.agents import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
 from mas.runtime.preflight import team_owns, who_is_there
 from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
-from mas.runtime.remote import RemoteAgents
+from mas.runtime.remote import RemoteAgents, UntilThere, insist
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
-from mas.training.agents_engine import AgentsEngine
+from mas.serving.peft_files import digest_of, to_files
+from mas.serving.publication import AdapterVersion
+from mas.serving.store import AdapterStore
 from mas.training.base import Note
-from mas.training.distributed import check_alone, peers_elsewhere, watch_connection
+from mas.training.check_setup import check_vanishing
+from mas.training.distributed import Elsewhere, check_alone, peers_elsewhere, watch_connection
 from mas.training.session import Opening, TeamSession
 from mas.training.setup import Setup
-from mas.training.timing import check_vanishing
 
 WAIT_S = 300.0
 """How long an agent whose process is gone is waited for, if nothing else is said."""
 _LOOK_S = 0.1
+_ENVELOPE = 4096
+"""Bytes of a message that are not its payload, at most."""
 
 
 class AgentPresence:
@@ -91,6 +99,106 @@ class AgentPresence:
 
     def _is_there(self, address: str) -> bool:
         return any(presence.takes(address) for presence in self._bus.processes().values())
+
+
+class AgentsEngine(Elsewhere):
+    """Satisfies `mas.serving.store.ServingEngine`, but generates nothing: the agents fetch what is published here, and
+    score for its canary.
+
+    Args:
+        bus: where they are; envelopes: makes what is sent to them, as `principal`.
+        speakers: adapter -> the address of an agent that speaks through it.
+        until_there: as in `RemoteAgents`.
+        max_bytes: of one payload on the bus.
+        timeout_s: of one score; None: no limit.
+    """
+
+    reads_files = False
+
+    def __init__(
+        self,
+        base: BaseModel,
+        bus: Bus,
+        *,
+        envelopes: EnvelopeFactory,
+        principal: str,
+        speakers: Mapping[str, str],
+        until_there: UntilThere,
+        max_bytes: int,
+        timeout_s: float | None,
+    ) -> None:
+        super().__init__(base)
+        self.dtype = base.options.dtype
+        self.origin = base.origin
+        self.store = AdapterStore(self)
+        self._bus, self._envelopes, self._principal = bus, envelopes, principal
+        self._speakers, self._until_there = speakers, until_there
+        self._max_bytes, self._timeout_s = max_bytes - _ENVELOPE, timeout_s
+        self._files: dict[AdapterRef, tuple[PinnedAdapter, dict[str, bytes]]] = {}
+
+    def adapters(self) -> Mapping[str, AdapterRef]:
+        """What is published."""
+        return self.store.current()
+
+    def pinned(self, adapter: str) -> PinnedAdapter:
+        """The version that a published name points to."""
+        return self._files[self.store.current()[adapter]][0]
+
+    async def load(self, version: AdapterVersion) -> None:
+        """Have it ready for whoever fetches it.
+
+        Raises:
+            EngineError: no message can hold it.
+        """
+        files = to_files(version.weights, self.origin)
+        size = sum(len(content) for content in files.values())
+        if size > self._max_bytes:
+            raise EngineError(
+                f"adapter {version.ref} has {size:,} bytes, and a message on this bus holds {self._max_bytes:,}: "
+                "give all processes the same --store, lower model.lora.rank, or train in one process"
+            )
+        self._files[version.ref] = PinnedAdapter(version.ref, digest_of(files)), files
+
+    async def unload(self, version: AdapterVersion) -> None:
+        """Nobody fetches it any more."""
+        self._files.pop(version.ref, None)
+
+    async def handle(self, envelope: Envelope) -> Fetched:
+        """Answer one `Fetch`.
+
+        Raises:
+            UnknownAdapter: that version is not published now.
+        """
+        payload = envelope.payload
+        if not isinstance(payload, Fetch):
+            raise RunError(f"whoever trains was sent {envelope.kind!r}, it answers 'fetch'")
+        pinned, files = self._files.get(payload.adapter.ref, (None, {}))
+        if pinned != payload.adapter:
+            published = [str(one) for one, _ in self._files.values()]
+            raise UnknownAdapter(f"no adapter {payload.adapter} is published; published are: {published}")
+        return Fetched(files=files)
+
+    async def score_version(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    ) -> tuple[float, ...]:
+        """As an agent scores that speaks through the adapter; the bare base as any of them does."""
+        target = next(iter(self._speakers.values())) if version is None else self._speakers[version.ref.name]
+        pinned = None if version is None else self._files[version.ref][0]
+        score = Score(prompt_ids=tuple(prompt_ids), completion_ids=tuple(completion_ids), adapter=pinned)
+        readers = frozenset((target, self._principal))
+
+        async def request() -> Envelope:
+            envelope = self._envelopes.new(target, score, visibility=readers)
+            return await self._bus.request(envelope, timeout_s=self._timeout_s)
+
+        answer = await insist(request, partial(self._until_there, target), lambda number, error: None)
+        if not isinstance(answer.payload, CompletionScores):
+            raise RunError(f"{target!r} answered {answer.kind!r} to 'score'")
+        return answer.payload.logprobs
+
+    async def close(self) -> None:
+        """Forget what is published."""
+        self.store.close()
 
 
 def over_bus(

@@ -1,4 +1,4 @@
-"""A step's episodes: which tasks are played, how far, and which of them are worth learning from."""
+"""A step's episodes: which sampler plays which tasks, how far, and which of them are worth learning from."""
 
 from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,15 +23,23 @@ from mas.training.late_terms import LateTerms
 from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Facing, Opponents
 from mas.training.rewards import OWN, rewards_of, total_reward
-from mas.training.sampling.modes import SAMPLERS
-from mas.training.sampling.selection import GroupFilter, Selected, filter_groups, solvable_tasks
-from mas.training.sampling.success_replay import SuccessReplay
+from mas.training.sampling.entropy_tree import EntropyTreeSampler
+from mas.training.sampling.full_tree import FullTreeSampler
+from mas.training.sampling.parallel import ParallelSampler
+from mas.training.sampling.selection import GroupFilter, Selected, SuccessReplay, filter_groups, solvable_tasks
+from mas.training.sampling.tree import TreeSampler
 from mas.training.schedules import Horizon
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
-from mas.training.shaping.proposing import paid_proposers
+from mas.training.shaping.interaction import paid_proposers
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
+SAMPLERS: dict[str, type[TreeSampler] | type[ParallelSampler] | type[FullTreeSampler] | type[EntropyTreeSampler]] = {
+    "tree": TreeSampler,
+    "parallel": ParallelSampler,
+    "full_tree": FullTreeSampler,
+    "entropy_tree": EntropyTreeSampler,
+}
 _REPLAY = "replay.json"
 """The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 

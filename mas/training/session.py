@@ -16,8 +16,7 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights
-from mas.training.engines import start_engine
-from mas.training.model_endpoints import open_peers, served_adapters, start_model_endpoint
+from mas.training.engines import open_peers, served_adapters, start_engine, start_model_endpoint
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
 

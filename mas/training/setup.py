@@ -1,6 +1,7 @@
 """What a team is and what it plays, found, compiled and checked once: all that plays or trains is given this.
 
-`mas.runs.resolve` makes it of a configuration; nothing in `mas.training` reads configurations.
+`mas.runs.resolve` makes it of a configuration; nothing in `mas.training` reads configurations. `plan_tasks` makes the
+task plan that a setup's options name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,17 @@ from typing import Self
 from mas.config.methods import CustomAlgorithm
 from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
+from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario
+from mas.core.tasks import Finite, TaskSource
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.roles.experiences import taught
-from mas.training.tasks.arms import Arm
+from mas.training.tasks.learning_progress import LearningProgress
+from mas.training.tasks.plan import Arm, Fresh, TaskPlan, training_size
+from mas.training.tasks.sources import Curriculum, Cursors, Epochs, Mixture, Replay
 
 
 def compiled(team: TeamSpec) -> TeamPlan:
@@ -100,3 +105,68 @@ class TrainSetup(Setup):
     """A setup that was checked for training. `arms`: where training tasks come from, by name."""
 
     arms: Mapping[str, Arm]
+
+
+def plan_tasks(setup: TrainSetup) -> TaskPlan:
+    """What `train.tasks` says, checked. Needs no model.
+
+    Raises:
+        ConfigError: more tasks are wanted than there are.
+    """
+    scenario, tasks = setup.scenario, setup.train.eval_tasks
+    if isinstance(scenario, Finite) and tasks > scenario.size("eval"):
+        raise ConfigError(
+            f"train.eval_tasks is {tasks}, but scenario {scenario.name!r} has {scenario.size('eval')} tasks to "
+            "evaluate on: set it to that at most"
+        )
+    sizes = {name: training_size(arm.scenario) for name, arm in setup.arms.items()}
+    drawn = setup.train.tasks
+    is_again = drawn.source == "epochs" or drawn.replay.share > 0 or any(size is not None for size in sizes.values())
+    if setup.algorithm.sampler.replay is not None and not is_again:
+        raise ConfigError(
+            f"algorithm.sampler.replay has successes of tasks that come again, and train.tasks.source={drawn.source} "
+            f"never plays a task of {scenario.name!r} twice: write train.tasks.source=epochs train.tasks.count=64"
+        )
+    return TaskPlan(build_source(setup.train, sizes), setup.arms)
+
+
+def build_source(train: TrainOptions, sizes: Mapping[str, int | None]) -> TaskSource:
+    """The source of `train.tasks`, with failed tasks played again where that is asked for.
+
+    Args:
+        sizes: arm -> how many training tasks it has, None where they never end.
+
+    Raises:
+        ConfigError: the tasks are not as many as the options want.
+    """
+    source = _source(train, sizes)
+    return Replay(source, train.tasks.replay) if train.tasks.replay.share else source
+
+
+def _source(train: TrainOptions, sizes: Mapping[str, int | None]) -> TaskSource:
+    tasks, seed = train.tasks, train.seed
+    if tasks.source in ("fresh", "epochs"):
+        ((arm, size),) = sizes.items()
+        if tasks.source == "fresh":
+            _check_enough(size, train.tasks_per_step, "train.tasks_per_step")
+            return Fresh(arm, size, seed)
+        if tasks.count is None and size is None:
+            raise ConfigError(
+                "train.tasks.source=epochs plays all tasks of a scenario; those of this one never end: set "
+                "train.tasks.count"
+            )
+        _check_enough(size, tasks.count or 0, "train.tasks.count")
+        return Epochs(arm, tasks.count or size or 0, shuffle=tasks.shuffle, seed=seed, give_up=tasks.give_up)
+    cursors = Cursors(sizes, seed)
+    if tasks.source == "mixture":
+        return Mixture(cursors, {name: arm.weight for name, arm in tasks.arms.items()})
+    if tasks.source == "curriculum":
+        return Curriculum(cursors, threshold=tasks.threshold, patience=tasks.patience)
+    return LearningProgress(
+        cursors, explore=tasks.explore, fast=tasks.fast, slow=tasks.slow, signal=tasks.signal, seed=seed
+    )
+
+
+def _check_enough(size: int | None, wanted: int, key: str) -> None:
+    if size is not None and wanted > size:
+        raise ConfigError(f"{key} is {wanted}, but there are {size} training tasks: set it to {size} at most")

@@ -1,12 +1,19 @@
-"""One episode for people: the world, and every word that the team's members say, as it goes."""
+"""One episode for people: the world, and every word that the team's members say, as it goes.
 
-from collections.abc import Mapping
+`LiveOutput` shows what agents are saying right now, at the foot of a terminal, token by token.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
+from mas.core.bus import Gap, Restart
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
@@ -17,13 +24,17 @@ from mas.runtime.events import Setting
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
-from mas.training.gates import gates, loops_of
-from mas.training.live_output import LiveOutput
-from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
-from mas.training.sampling.single import SingleDecision
+from mas.runtime.streaming import Piece, streamed_to
+from mas.training.sampling.chains import SingleDecision
+from mas.training.sampling.sampler import EpisodeRecorder, loops_of, turn_text
 from mas.training.session import TeamSession
+from mas.training.summary import gates
 
 _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
+_SHOWN = 400
+"""Characters of a text that are shown, its last ones: what scrolled away cannot be taken back."""
+LOST = "…"
+"""Stands for pieces that were lost on the way."""
 
 
 async def show_episode(
@@ -120,3 +131,59 @@ class _Story:
         self._console.print(Text.assemble(outcome, f"  {episode.calls} generations, {episode.tokens} tokens"))
         for loop, gate in gates(self._bounds, [episode]).items():
             self._console.print(Text(gate.told(loop), style="dim"))
+
+
+class LiveOutput:
+    """Rows that come while an agent speaks and go when it has spoken; for its answer is printed then.
+
+    On a console that is no terminal nothing can be taken back, and with people in the team somebody types there: then
+    nobody listens, and agents answer in one piece.
+    """
+
+    def __init__(self, console: Console, plan: TeamPlan, colours: Mapping[str, str]) -> None:
+        roles = (*plan.roles.values(), *plan.stand_ins.values())
+        self._is_on = console.is_terminal and all(role.spec.voice != "human" for role in roles)
+        self._console = console
+        self._colours = colours
+        self._texts: dict[str, str] = {}
+        self._live: Live | None = None
+
+    @contextmanager
+    def of(self, agent: str) -> Iterator[None]:
+        """Show what this agent says to the question that is asked within."""
+        if not self._is_on:
+            yield
+            return
+        self._texts[agent] = ""
+        try:
+            with streamed_to(partial(self._hear, agent)):
+                yield
+        finally:
+            del self._texts[agent]
+            self._show()
+
+    def _hear(self, agent: str, told: Piece | Gap | Restart) -> None:
+        match told:
+            case Piece():
+                self._texts[agent] += told.text
+            case Gap():
+                self._texts[agent] += LOST
+            case Restart():
+                self._texts[agent] = ""
+        self._show()
+
+    def _show(self) -> None:
+        rows = [self._row(agent, text) for agent, text in self._texts.items() if text]
+        if rows and self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        if self._live is not None:
+            self._live.update(Group(*rows), refresh=True)
+        if not rows and self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _row(self, agent: str, text: str) -> Text:
+        """Model text is shown as it is, never as markup."""
+        shown = text if len(text) <= _SHOWN else f"{LOST}{text[-_SHOWN:]}"
+        return Text.assemble((agent, f"bold {self._colours[agent_of(agent)]}"), "  says  ", printable(shown))

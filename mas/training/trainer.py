@@ -33,11 +33,10 @@ from mas.training.opponents import Pool, open_opponents
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
-from mas.training.setup import TrainSetup
-from mas.training.summary import step_metrics
-from mas.training.tasks.plan import TaskPlan, plan_tasks
-from mas.training.traced import traced_rollout, traced_step
-from mas.training.trainable import Trainable
+from mas.training.setup import TrainSetup, plan_tasks
+from mas.training.summary import step_metrics, traced_rollout, traced_step
+from mas.training.tasks.plan import TaskPlan
+from mas.training.updates.update import Trainable
 
 Metrics = dict[str, Any]
 

@@ -15,10 +15,10 @@ from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
 from mas.observe.remaining import TimeLeft, rough_time
 from mas.serving.speed import Speed
+from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.setup import Setup
 from mas.training.summary import ZeroVarianceWatch
-from mas.training.work_estimate import Work, rows_of
 
 _SHOWN_EPISODES = 2
 

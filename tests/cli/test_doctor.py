@@ -12,7 +12,7 @@ from mas.core.errors import ModelError
 from mas.serving.smollm import smollm2
 from mas.serving.tiny import tiny_tokenizer
 from mas.serving.tokenizer import HubTokenizer
-from mas.training import diagnosis, memory
+from mas.training import diagnosis
 from mas.training.diagnosis import system_of, turn_end
 
 Mas = Callable[..., Any]
@@ -45,7 +45,7 @@ def test_a_model_that_works_is_told_in_full(doctor: Mas) -> None:
 def test_it_fails_where_the_base_does_not_fit_unless_that_is_not_checked(
     doctor: Mas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free_on", lambda options: 1000)
+    monkeypatch.setattr("mas.training.estimates.free_on", lambda options: 1000)
     ran = doctor()
     assert ran.code == 1
     assert "does not fit: base and adapters need" in lines_of(ran.out)["error"]

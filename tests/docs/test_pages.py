@@ -33,8 +33,8 @@ from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.scenarios.measure import measure
+from mas.training.saved import initial_adapters
 from mas.training.session import open_team
-from mas.training.start import initial_adapters
 
 
 def anchors(page: Path) -> set[str]:

@@ -22,8 +22,8 @@ from mas.endpoint import RoleModel
 from mas.endpoint.command import served_team, speakers
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
+from mas.training.saved import initial_adapters
 from mas.training.session import open_team
-from mas.training.start import initial_adapters
 
 Mas = Callable[..., Any]
 

@@ -31,13 +31,13 @@ from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
+from mas.training.base import tiny_base
 from mas.training.experience.quote import QuoteEditor
 from mas.training.libraries import TrainableLibraries
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.setup import TrainSetup, compiled
-from mas.training.shaping.proposing import paid_proposers
-from mas.training.tiny_base import tiny_base
+from mas.training.shaping.interaction import paid_proposers
 
 MODEL = ModelOptions(
     tiny=TinyOptions(

@@ -15,7 +15,7 @@ from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.serving.weights import AdapterWeights
-from mas.training.tiny_base import tiny_base
+from mas.training.base import tiny_base
 from mas.training.trainer import Trainer
 
 SCENARIOS = ("relay", "two_hop", "plan_path")

@@ -35,7 +35,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import from_directory
 from mas.training.opponents import OpponentRecord, open_opponents, payoffs_of, points_of
-from mas.training.start import initial_adapters
+from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
 pytest.importorskip("pyspiel")

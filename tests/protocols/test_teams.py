@@ -33,7 +33,7 @@ from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
 from mas.testing.scripted import ScriptedEngine
-from mas.training.sampling.single import play_once
+from mas.training.sampling.chains import play_once
 
 Script = Callable[[str], str]
 """Prompt -> what is said. Every template here begins with its role's initial."""

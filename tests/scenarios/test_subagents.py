@@ -22,7 +22,7 @@ from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import rewards_of, total_reward
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
 
 PARALLEL = SamplerOptions.model_validate({"mode": "parallel", "candidates": 4})
 TASKS = range(6)

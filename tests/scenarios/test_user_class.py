@@ -30,7 +30,7 @@ from mas.scenarios.bridges import PREFIX
 from mas.scenarios.user_class import UserScenario, load_class, options_of
 from mas.scenarios.world import RecordEnvironment
 from mas.testing.environment import EnvironmentContract
-from mas.training.tasks.arms import build_arms
+from mas.training.tasks.plan import build_arms
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "parity.py"
 NAME = f"{EXAMPLE}:Parity"

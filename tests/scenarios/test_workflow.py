@@ -26,7 +26,7 @@ from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import total_reward
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
 
 TABLE = (1, 2, 3, 4, 5, 6)
 """Price and weight of a, b and c."""

@@ -25,8 +25,8 @@ from mas.serving.model import BaseModel, load_base
 from mas.serving.publication import TOLERANCE
 from mas.serving.smollm import smollm2
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.adapters import probes_of
 from mas.training.batch import TrainRow
-from mas.training.canary import probes_of
 from mas.training.learner import Learner
 from mas.training.packing_check import _turn
 

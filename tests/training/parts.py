@@ -30,7 +30,7 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import trainable_adapters
 

@@ -13,11 +13,11 @@ from parts import make_turn
 from mas.config.options import AdvantageOptions, RewardOptions
 from mas.core.records import Turn, facts_of
 from mas.training.advantage_pipeline import Known, turn_advantages
-from mas.training.advantages.running import Running
+from mas.training.advantages.group import Running
 from mas.training.advantages.steps import Anchor
-from mas.training.losses.aggregation import token_weights
+from mas.training.batch import token_weights
 from mas.training.rewards import total_reward
-from mas.training.sampling.tool_use import ToolUse
+from mas.training.sampling.facts import ToolUse
 
 BASELINES = ORACLES["28_baselines"]
 

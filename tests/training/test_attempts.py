@@ -28,8 +28,8 @@ from mas.testing.scripted import Answer, ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checks import check_repairs
 from mas.training.rewards import total_reward
-from mas.training.sampling.attempts import by_attempt, repaired
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
+from mas.training.sampling.facts import by_attempt, repaired
 from mas.training.updates.preference import preferred, turn_values
 
 REFINE = ScenarioOptions(name="refine")

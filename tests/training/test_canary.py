@@ -10,8 +10,8 @@ from msgspec.structs import replace as replace_turn
 from mas.config.options import LearnerOptions, LossOptions
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
+from mas.training.adapters import probes_of
 from mas.training.batch import TrainRow
-from mas.training.canary import probes_of
 from mas.training.learner import Learner
 from mas.training.packing_check import short_rows
 

@@ -20,7 +20,7 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.shaping.sharing import paid_together
+from mas.training.shaping.interaction import paid_together
 from mas.training.trainer import Trainer
 from mas.training.updates.update import UpdateResult
 

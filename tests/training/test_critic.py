@@ -17,8 +17,7 @@ from mas.core.errors import CheckpointError, TrainingError
 from mas.serving.model import BaseModel
 from mas.training.advantages.gae import explained_variance
 from mas.training.batch import TrainRow
-from mas.training.critic import Critic
-from mas.training.losses.value import value_loss
+from mas.training.critic import Critic, value_loss
 
 
 @pytest.fixture(scope="module")

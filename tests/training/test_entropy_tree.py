@@ -16,14 +16,12 @@ from mas.core.environment import Task
 from mas.core.errors import EngineError
 from mas.core.policy import Policy
 from mas.core.records import Episode, Turn
+from mas.core.seeds import Part, derive_seed
 from mas.core.team import TeamSpec
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.tree import Node, node_values
+from mas.training.advantages.tree import Node, TreeEnds, node_values
 from mas.training.rewards import total_reward
-from mas.training.sampling import expansion
-from mas.training.sampling.branching import whole_rollouts
-from mas.training.sampling.entropy_tree import EntropyTreeSampler
-from mas.training.tree_advantages import TreeEnds
+from mas.training.sampling.entropy_tree import EntropyTreeSampler, whole_rollouts
 
 AEPO, AT2PO = ORACLES["20_aepo"], ORACLES["21_at2po"]
 
@@ -36,6 +34,15 @@ async def grown(
     async with runtime_of(team, UncertainEngine(script, entropies, later)) as runtime:
         sampler = EntropyTreeSampler(runtime, reward or Free(), options, RewardOptions(), turns)
         return await sampler.sample(Task(id="t", seed=0), world or WordWorld(), seed)
+
+
+def draw_at_branches(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Every draw of whether a turn branches is this number; the seeds of episodes stay."""
+
+    def drawn(*parts: Part) -> int:
+        return number if parts[0] == "branch" else derive_seed(*parts)
+
+    monkeypatch.setattr("mas.training.sampling.entropy_tree.derive_seed", drawn)
 
 
 def turns_of(episodes: tuple[Episode, ...]) -> list[Turn]:
@@ -175,7 +182,7 @@ async def test_no_more_turns_are_played_than_the_horizon_has() -> None:
 async def test_aepo_splits_its_budget_by_the_first_episode(
     monkeypatch: pytest.MonkeyPatch, root: float, tool: float, name: str
 ) -> None:
-    monkeypatch.setattr(expansion, "derive_seed", lambda *parts: 2**63 - 1)  # u is 1: every turn that is asked branches
+    draw_at_branches(monkeypatch, 2**63 - 1)  # u is 1: every turn that is asked branches
 
     def script(prompt: str, number: int) -> str:
         return "abcdefghijklmnop"[number % 16] + ("." if len(prompt) == 5 else "")
@@ -198,7 +205,7 @@ async def test_aepo_branches_less_where_it_just_has(
 ) -> None:
     # u + 0.02 x (3 - 0) = .56 at first, then x .95, .9, .85: .56, .532, .504, .476, as section 20 has it for l 0 and 3.
     # With u .44 it is .5 and .475: every other turn.
-    monkeypatch.setattr(expansion, "derive_seed", lambda *parts: int(u * 2**63) + 2**10)
+    draw_at_branches(monkeypatch, int(u * 2**63) + 2**10)
 
     def script(prompt: str, number: int) -> str:
         return "abcdefgh"[number % 8]
@@ -277,7 +284,7 @@ async def test_a_branch_whose_own_draws_all_fail_is_an_episode_with_nothing_to_t
     monkeypatch: pytest.MonkeyPatch, by: str, branch: dict[str, int]
 ) -> None:
     """Nobody can answer a second time to a prompt but the first one, and failures are isolated."""
-    monkeypatch.setattr(expansion, "derive_seed", lambda *parts: 2**63 - 1)  # by chance every turn branches
+    draw_at_branches(monkeypatch, 2**63 - 1)  # by chance every turn branches
 
     def script(prompt: str, number: int) -> str:
         if prompt != "S>" and number:

@@ -13,8 +13,8 @@ from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Action
 from mas.core.records import Episode
 from mas.runtime.agents import Candidate
-from mas.training.sampling.episode_recorder import EpisodeRecorder
-from mas.training.sampling.modes import SAMPLERS
+from mas.training.rollout import SAMPLERS
+from mas.training.sampling.sampler import EpisodeRecorder
 
 
 async def played(mode: str, candidates: int = 4) -> tuple[Episode, ...]:

@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mas.core.errors import CheckpointError
-from mas.training.experience.groups import is_telling, telling
-from mas.training.experience.library import Library, library_of, one_line, read_library
-from mas.training.experience.operations import Limits, Operation, apply_operations
-from mas.training.experience.reading import MOST_CHARACTERS, MOST_ENTRIES, read_experiences, read_operations
+from mas.training.experience.language import MOST_CHARACTERS, MOST_ENTRIES, read_experiences, read_operations
+from mas.training.experience.library import (
+    Library,
+    Limits,
+    Operation,
+    apply_operations,
+    library_of,
+    one_line,
+    read_library,
+)
+from mas.training.experience.quote import is_telling, telling
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 GOLDEN = ORACLES["27_training_free"]

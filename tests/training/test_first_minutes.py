@@ -30,10 +30,10 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.serving.speed import Speed, measure_speed
+from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
-from mas.training.work_estimate import Work, rows_of
 
 
 def config_of(**train: Any) -> Config:

@@ -11,7 +11,8 @@ from mas.scenarios import build_scenario
 from mas.scenarios.safe_reply.environment import ReplyEnvironment
 from mas.testing.scripted import ScriptedEngine
 from mas.training.evaluate import evaluate
-from mas.training.gates import Gate, gates, loops_of
+from mas.training.sampling.sampler import loops_of
+from mas.training.summary import Gate, gates
 
 LOOP = "feedback-conversation"
 TASKS = 40

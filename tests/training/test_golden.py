@@ -11,11 +11,10 @@ from parts import make_turn
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions
 from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.losses.aggregation import token_weights
-from mas.training.losses.policy import clipped_loss, kl
-from mas.training.losses.ratios import log_ratio
+from mas.training.batch import token_weights
+from mas.training.losses.policy import clipped_loss, kl, log_ratio
 from mas.training.rewards import total_reward
-from mas.training.sampling.episode_recorder import EpisodeRecorder
+from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.sampling.tree import TreeSampler, _TreePlay
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())

@@ -71,7 +71,7 @@ async def test_a_peer_is_asked_about_prompt_and_text_and_the_number_it_says_is_p
     async def started(*_: object) -> ModelEndpoint:
         return ModelEndpoint(engine=peer, chats=True)
 
-    monkeypatch.setattr("mas.training.model_endpoints.start_model_endpoint", started)
+    monkeypatch.setattr("mas.training.engines.start_model_endpoint", started)
     config = config_of("critic", {"polite": "Is it polite?"}, *PEER)
     check_trainable(resolve(config))
     judge = judge_of(config)

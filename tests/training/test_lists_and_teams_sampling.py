@@ -18,7 +18,7 @@ from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.check_setup import check_trainable
-from mas.training.sampling.single import play_once
+from mas.training.sampling.chains import play_once
 
 PAIR = {
     "name": "pair",

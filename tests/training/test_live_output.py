@@ -22,9 +22,8 @@ from mas.runtime.streaming import Piece, is_streamed
 from mas.runtime.team import TeamRuntime
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
-from mas.training.live_output import LiveOutput
 from mas.training.session import TeamSession
-from mas.training.show import show_episode
+from mas.training.show import LiveOutput, show_episode
 
 ERASE = "\x1b[2K"
 

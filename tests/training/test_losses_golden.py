@@ -9,10 +9,8 @@ import pytest
 import torch
 from signals import gradient_of, losses_of, signals_of
 
-from mas.training.losses.aggregation import token_weights
-from mas.training.losses.importance import importance_statistics
-from mas.training.losses.penalty import kl_penalty
-from mas.training.losses.policy import kl
+from mas.training.batch import token_weights
+from mas.training.losses.policy import importance_statistics, kl, kl_penalty
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 BASELINES = ORACLES["28_baselines"]

@@ -10,9 +10,7 @@ from signals import gradient_of, losses_of, signals_of
 from torch import Tensor
 
 from mas.core.errors import TrainingError
-from mas.training.losses.penalty import kl_penalty
-from mas.training.losses.policy import kl, outside_share
-from mas.training.losses.ratios import segment_mean
+from mas.training.losses.policy import kl, kl_penalty, outside_share, segment_mean
 from mas.training.losses.tokens import Signals
 
 SURROGATES = ("clip", "keep_gradient", "cispo", "gmpo", "sapo")

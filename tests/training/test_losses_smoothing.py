@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 from torch import Tensor
 
-from mas.training.losses.correction import bias_correction, bias_norm, taken_loss
-from mas.training.losses.entropy_history import EntropyHistory
-from mas.training.losses.policy import clipped_loss
-from mas.training.losses.ratios import shared_ratio
-from mas.training.losses.smoothing import band_hinge
+from mas.training.losses.policy import band_hinge, bias_correction, bias_norm, clipped_loss, shared_ratio, taken_loss
+from mas.training.updates.policy_gradient import EntropyHistory
 
 EPO, TURN = ORACLES["15_epo"], ORACLES["19_turn_ppo"]
 BAND: dict[str, float] = {"low": 0.0, "high": 2.0}

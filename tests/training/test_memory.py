@@ -18,10 +18,9 @@ from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.footprint import Footprint
-from mas.training import base, memory
+from mas.training import base
+from mas.training.estimates import Needs, Work, needs_of, rows_at_once
 from mas.training.learner import Learner
-from mas.training.memory import Needs, needs_of
-from mas.training.work_estimate import Work, rows_at_once
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def with_model(config: Config, **changes: Any) -> Config:
 def test_a_base_that_does_not_fit_is_refused_before_it_is_loaded(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free_on", lambda options: 10_000)
+    monkeypatch.setattr("mas.training.estimates.free_on", lambda options: 10_000)
     monkeypatch.setattr(base, "load_base", lambda *_: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match=r"does not fit: base and adapters need .* MiB, 0 MiB of memory are free.*"):
         train(config)
@@ -55,7 +54,7 @@ def test_a_base_that_does_not_fit_is_refused_before_it_is_loaded(
 
 
 def test_it_is_tried_all_the_same_where_the_user_says_so(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_on", lambda options: 10_000)
+    monkeypatch.setattr("mas.training.estimates.free_on", lambda options: 10_000)
     assert "is finished" in train(with_model(config, check_memory=False))
 
 
@@ -67,11 +66,11 @@ def test_what_may_not_suffice_is_a_line_and_no_refusal(config: Config, monkeypat
         return found[-1]
 
     monkeypatch.setattr(base, "needs_of", noted)
-    monkeypatch.setattr(memory, "free_on", lambda options: found[-1].sure)
+    monkeypatch.setattr("mas.training.estimates.free_on", lambda options: found[-1].sure)
     text = train(config)
     assert "memory: about " in text
     assert "memory may not suffice" in text
-    monkeypatch.setattr(memory, "free_on", lambda options: 2**40)
+    monkeypatch.setattr("mas.training.estimates.free_on", lambda options: 2**40)
     again = train(config.model_copy(update={"run_dir": f"{config.run_dir}-2"}))
     assert "; 1024.0 GiB free" in again
     assert "memory may not suffice" not in again

@@ -21,16 +21,14 @@ from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantages.group import group_advantages, groups_of
-from mas.training.advantages.members import standardised, std
-from mas.training.advantages.running import Running
-from mas.training.advantages.whiten import whiten
+from mas.training.advantages.group import Running, group_advantages, groups_of, standardised, std
+from mas.training.advantages.normalisation import whiten
 from mas.training.evaluate import evaluate
-from mas.training.reward_models.model import StepScores, Trajectory
+from mas.training.reward_models import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.summary import step_metrics
-from mas.training.updates.rewarded import Rewarded
+from mas.training.updates.kinds import Rewarded
 from mas.training.updates.update import UpdateResult
 
 BAD = (math.nan, math.inf, -math.inf, 1.7e308)

@@ -25,7 +25,7 @@ from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.training.over_bus import over_bus
-from mas.training.sampling.episode_recorder import EpisodeRecorder
+from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.trainer import TrainingOutcome
 from mas.training.watch import RunWatcher
 

@@ -20,9 +20,9 @@ from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.evaluate import evaluate
 from mas.training.rewards import total_reward
-from mas.training.sampling.episode_recorder import EpisodeRecorder
+from mas.training.sampling.chains import SingleDecision
 from mas.training.sampling.parallel import ParallelSampler, _ParallelPlay
-from mas.training.sampling.single import SingleDecision
+from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.session import TeamSession
 
 K = 6

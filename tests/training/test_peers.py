@@ -28,8 +28,8 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.compare import compare_taught
 from mas.training.distributed import peers_elsewhere
+from mas.training.engines import served_adapters
 from mas.training.evaluate import evaluate
-from mas.training.model_endpoints import served_adapters
 from mas.training.session import open_team
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent

@@ -8,9 +8,8 @@ from parts import make_turn
 
 from mas.core.records import Episode, Group, Turn, facts_of
 from mas.training.advantages.steps import Anchor
-from mas.training.sampling.answers import EntityRate
-from mas.training.sampling.tool_use import ToolUse
-from mas.training.tree_advantages import TreeEnds
+from mas.training.advantages.tree import TreeEnds
+from mas.training.sampling.facts import EntityRate, ToolUse
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from mas.core.records import Episode
 from mas.core.tasks import TaskOutcome
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
-from mas.training.rollout import Rollout
-from mas.training.sampling.modes import SAMPLERS
-from mas.training.tasks.plan import TaskPlan, plan_tasks
+from mas.training.rollout import SAMPLERS, Rollout
+from mas.training.setup import plan_tasks
+from mas.training.tasks.plan import TaskPlan
 from mas.training.trainer import Trainer, TrainingOutcome
 
 ARMS = {"first": {"options": {"skill": 0.3}}, "second": {"options": {"skill": 0.2}}}

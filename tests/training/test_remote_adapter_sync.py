@@ -19,7 +19,7 @@ from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.weights import AdapterWeights
-from mas.training.agents_engine import AgentsEngine
+from mas.training.over_bus import AgentsEngine
 from mas.training.remote_adapter_sync import SyncedEngine
 
 PROMPT = (5, 6, 7)

@@ -23,14 +23,10 @@ from mas.config.reward_model import RewardModelOptions
 from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
-from mas.training.reward_models.implicit import ImplicitModel
-from mas.training.reward_models.model import StepScores, Trajectory, trajectories_of
-from mas.training.reward_models.payment import Grounded, payments
-from mas.training.reward_models.progress import ProgressModel
-from mas.training.shaping.implicit import preference_loss, trajectory_score
-from mas.training.updates.kinds import build_update
+from mas.training.reward_models import ImplicitModel, ProgressModel, StepScores, Trajectory, trajectories_of
+from mas.training.shaping.transforms import Grounded, payments, preference_loss, trajectory_score
+from mas.training.updates.kinds import Rewarded, build_reward_model, build_update
 from mas.training.updates.ppo import Ppo
-from mas.training.updates.rewarded import Rewarded, build_reward_model
 
 ADAPTER_OF = {name: name for name in ROLES[:2]}
 GOLDEN = {"17": ORACLES["17_spa_rl"], "18": ORACLES["18_oprl"], "34": ORACLES["34_clip_delta"]}

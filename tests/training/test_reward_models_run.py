@@ -20,7 +20,7 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.evaluate import Evaluation
-from mas.training.reward_models.payment import Grounded
+from mas.training.shaping.transforms import Grounded
 from mas.training.trainer import Trainer, TrainingOutcome
 
 PARALLEL = {"sampler": {"mode": "parallel"}}

@@ -25,7 +25,7 @@ from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.shaping.proposing import paid_proposers
+from mas.training.shaping.interaction import paid_proposers
 from mas.training.trainer import Trainer
 
 SSP = ORACLES["24_ssp"]

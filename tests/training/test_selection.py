@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.group import group_advantages
-from mas.training.sampling.branching import BRANCH_FROM, branch_score, to_expand, whole_rollouts
-from mas.training.sampling.resample import largest_remainder, resample_on_correct, transcript_penalty
+from mas.training.sampling.entropy_tree import BRANCH_FROM, branch_score, to_expand, whole_rollouts
 from mas.training.sampling.selection import (
     drop_equal,
     filter_groups,
     largest_multiple,
+    largest_remainder,
+    resample_on_correct,
     solvable_tasks,
+    transcript_penalty,
 )
 
 ROC = ORACLES["32_grpo_roc"]

@@ -26,7 +26,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.running import Running
+from mas.training.advantages.group import Running
 from mas.training.batch import train_rows
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation

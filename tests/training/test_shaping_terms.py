@@ -14,16 +14,20 @@ from mas.tools import ToolCall, tool_score
 from mas.training.advantages.gae import token_rewards
 from mas.training.advantages.group import group_advantages
 from mas.training.rewards import total_reward
-from mas.training.shaping.bounded import clip_rewards, delta_rewards
-from mas.training.shaping.implicit import (
+from mas.training.shaping.transforms import (
+    Answer,
+    clip_rewards,
+    delta_rewards,
+    entity_rewards,
+    estimator_loss,
+    fused_rewards,
+    match_rate,
+    overlong_penalty,
     preference_gradient,
     preference_loss,
     step_rewards,
     trajectory_score,
 )
-from mas.training.shaping.length import overlong_penalty
-from mas.training.shaping.partial import Answer, entity_rewards, match_rate
-from mas.training.shaping.progress import estimator_loss, fused_rewards
 
 ENTITIES = ORACLES["33_e_grpo"]
 BOUNDED = ORACLES["34_clip_delta"]

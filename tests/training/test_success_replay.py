@@ -19,7 +19,7 @@ from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
-from mas.training.sampling.success_replay import SuccessReplay
+from mas.training.sampling.selection import SuccessReplay
 from mas.training.trainer import Trainer, TrainingOutcome
 
 FIXED = {"source": "epochs", "count": 2}

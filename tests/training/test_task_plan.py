@@ -22,8 +22,8 @@ from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.training.evaluate import Evaluation
-from mas.training.tasks.arms import build_arms
-from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks
+from mas.training.setup import plan_tasks
+from mas.training.tasks.plan import TaskPlan, build_arms, outcome_of
 from mas.training.trainer import Trainer
 
 RELAY = {"first": {"options": {"skill": 0.3}}, "second": {"options": {"skill": 0.2}}}

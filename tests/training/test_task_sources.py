@@ -16,8 +16,8 @@ from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Pick, TaskOutcome, TaskSource
-from mas.training.tasks.build import build_source
-from mas.training.tasks.shares import due, proportions
+from mas.training.setup import build_source
+from mas.training.tasks.sources import due, proportions
 
 ARMS = {"easy": {}, "middle": {}, "hard": {}}
 SOURCES: dict[str, dict[str, Any]] = {

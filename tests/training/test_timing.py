@@ -6,7 +6,7 @@ import pytest
 
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
-from mas.training.timing import check_untimed, check_vanishing
+from mas.training.check_setup import check_untimed, check_vanishing
 
 
 def team(policy: dict[str, Any], **more: Any) -> TeamSpec:

@@ -302,7 +302,7 @@ async def test_a_peer_can_be_the_editor(relay: Scenario, monkeypatch: pytest.Mon
         assert (options.url, place) == ("http://127.0.0.1:1/v1", "peers.coach")
         return ModelEndpoint(engine=engine, chats=True)
 
-    monkeypatch.setattr("mas.training.model_endpoints.start_model_endpoint", start)
+    monkeypatch.setattr("mas.training.engines.start_model_endpoint", start)
     config = config_of({"editor": "coach"}, steps=1)
     config = config.model_copy(
         update={"peers": Config.model_validate({"peers": {"coach": {"url": "http://127.0.0.1:1/v1"}}}).peers}

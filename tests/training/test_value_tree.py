@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.training.advantages.tree import Node, node_values
-from mas.training.advantages.value_tree import preference_labels, sibling_pairs
+from mas.training.advantages.tree import Node, node_values, preference_labels, sibling_pairs
 
 MALT: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["07_malt"]
 

@@ -27,7 +27,6 @@ from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
-from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.adapters import TrainableAdapters
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
@@ -37,6 +36,7 @@ from mas.training.imitation import kept_turns
 from mas.training.learner import Learner
 from mas.training.optimiser import optimiser_tensors
 from mas.training.rollout import Rollout
+from mas.training.schedules import AdapterAssignment
 from mas.training.trainer import Trainer
 
 TINY = SKILLED.tiny.model_dump(exclude_defaults=True)

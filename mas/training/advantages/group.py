@@ -1,18 +1,26 @@
-"""Comparing rewards inside explicit groups.
+"""Comparing rewards inside explicit groups, or with a mean that is carried over batches.
 
-Leaves out on purpose: baselines that are carried over batches (`running`) and step-level terms (`steps`).
+Also what all comparisons share: groups of equal keys, their spread, and the checks of what is compared.
+
+Leaves out on purpose: step-level terms (`steps`) and what is normalised over a batch (`normalisation`).
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from mas.training.advantages.members import EPS, check_finite, check_lengths, members, std
+from mas.core.reward import LARGEST, is_bounded
 
 Baseline = Literal["mean", "leave_one_out", "length_weighted", "best", "none"]
 Scale = Literal["std", "none", "nonzero"]
 Single = Literal["zero", "raw"]
+EPS = 1e-6
+"""Is added to a standard deviation before anything is divided by it."""
+MOST = LARGEST**3
+"""The largest absolute value that can be compared: advantages may be larger than rewards, and squares stay finite."""
 
 
 def group_advantages(
@@ -140,3 +148,115 @@ def group_statistics(rewards: Sequence[float], keys: Sequence[Hashable]) -> Grou
         zero_variance=sum(group.dropped == "equal" for group in groups),
         spread=fmean(spreads) if spreads else 0.0,
     )
+
+
+@dataclass(slots=True)
+class Running:
+    """An exponential moving mean of the reward per key, each read before it learns of the reward.
+
+    A = R - b, then b <- decay b + (1 - decay) R; b starts at 0. The order of a batch matters, so it is given: labels
+    that do not depend on which episode ended first. `means` is plain JSON and all there is to save.
+    Source: SPIRAL, arXiv 2506.24119 (key: role, or game and role where several games are mixed).
+
+    Raises:
+        ValueError: `decay` is not in [0, 1).
+    """
+
+    decay: float = 0.95
+    means: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"the decay of a running baseline must be at least 0 and below 1, not {self.decay}")
+
+    def advantages(self, rewards: Sequence[float], keys: Sequence[str], order: Sequence[Any]) -> list[float]:
+        """One advantage per reward, in the order of the rewards.
+
+        Args:
+            rewards: N scalars, one per key and trajectory: repeat a trajectory's result, not its reward.
+            keys: N keys of baselines.
+            order: N labels that can be compared with each other, e.g. episode ids; they say which reward comes first.
+
+        Raises:
+            ValueError: lengths differ, a reward is no number between -1e90 and 1e90, or two rewards of one key have the
+                same label.
+        """
+        check_finite(rewards)
+        check_lengths({"rewards": rewards, "keys": keys, "labels of order": order})
+        _check_labels(keys, order)
+        advantages = [0.0] * len(rewards)
+        for i in sorted(range(len(rewards)), key=lambda index: order[index]):
+            mean = self.means.get(keys[i], 0.0)
+            advantages[i] = rewards[i] - mean
+            self.means[keys[i]] = self.decay * mean + (1 - self.decay) * rewards[i]
+        return advantages
+
+    def state(self) -> Mapping[str, float]:
+        """A copy of all baselines, for a checkpoint: `Running(decay, dict(state))` goes on from it."""
+        return dict(self.means)
+
+
+def _check_labels(keys: Sequence[str], order: Sequence[Hashable]) -> None:
+    seen = set()
+    for place in zip(keys, order, strict=True):
+        if place in seen:
+            raise ValueError(f"two rewards of key {place[0]!r} have the label {place[1]!r}: their order is not given")
+        seen.add(place)
+
+
+def members(keys: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    """Key -> indices that have it, both in order of appearance."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for index, key in enumerate(keys):
+        found[key].append(index)
+    return dict(found)
+
+
+def std(values: Sequence[float], *, ddof: int = 1) -> float:
+    """Standard deviation, the sample's by default. Exactly 0 for equal values; 0 for a single one.
+
+    Raises:
+        ValueError: a value is NaN, infinite or larger than 1e90 in absolute value.
+    """
+    check_finite(values, "values")
+    if len(values) <= ddof or min(values) == max(values):
+        return 0.0
+    mean = fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
+
+
+def standardised(values: Sequence[float], *, ddof: int = 1) -> list[float]:
+    """z = (x - mean) / (std + 1e-6). Exactly 0 for equal values and for a single one."""
+    spread = std(values, ddof=ddof)
+    if not spread:
+        return [0.0] * len(values)
+    mean = fmean(values)
+    return [(value - mean) / (spread + EPS) for value in values]
+
+
+def check_finite(values: Sequence[float], what: str = "rewards") -> None:
+    """Refuse values that compare with nothing: with a NaN among them minima and orders depend on its place.
+
+    Raises:
+        ValueError: with the first one that is NaN, infinite or larger than 1e90 in absolute value, and its place.
+    """
+    for place, value in enumerate(values):
+        if not is_bounded(value, MOST):
+            raise ValueError(
+                f"number {place} of {len(values)} {what} is {value}: only finite numbers can be compared, between "
+                f"{-MOST:g} and {MOST:g}"
+            )
+
+
+def check_lengths(lists: Mapping[str, Sized]) -> None:
+    """Refuse lists of different lengths. `lists`: plural name -> list; all are compared with the first.
+
+    Raises:
+        ValueError: with the names and lengths of the first two that differ.
+    """
+    first, *others = lists
+    for other in others:
+        if len(lists[first]) != len(lists[other]):
+            raise ValueError(
+                f"{len(lists[first])} {first} but {len(lists[other])} {other}: give as many of the one as of the other"
+            )

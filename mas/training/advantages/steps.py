@@ -1,15 +1,17 @@
-"""A step's own term beside its trajectory's: A = A_episode + w A_step.
+"""Steps of a trajectory: what follows each of them, their groups, and a step's own term beside its trajectory's.
 
-A_step is `group_advantages` of the steps' values in groups of steps: of one state or step index (`keys`), or random.
-A_episode has its statistics once per trajectory (`trajectories`).
+A = A_episode + w A_step. A_step is `group_advantages` of the steps' values in groups of steps: of one state or step
+index, or random. A_episode has its statistics once per trajectory (`once_per_trajectory`).
 """
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
+from typing import Any
 
 from mas.core.records import Fact
 from mas.core.seeds import Part, derive_seed
-from mas.training.advantages.members import check_lengths, members
+from mas.training.advantages.group import check_lengths, group_advantages, members
 
 
 class Anchor(Fact, frozen=True):
@@ -17,6 +19,24 @@ class Anchor(Fact, frozen=True):
     (`mas.core.environment.anchor_of`), and of the messages that its agent has."""
 
     state: str = ""
+
+
+def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """G_t = sum over k >= t of gamma^(k-t) r_k. Source: GiGPO, arXiv 2505.10978."""
+    carried = 0.0
+    returns = []
+    for reward in reversed(rewards):
+        carried = reward + gamma * carried
+        returns.append(carried)
+    return returns[::-1]
+
+
+def differences(values: Sequence[float]) -> list[float]:
+    """v_(t+1) - v_t, one fewer than values: what each step changed; they add up to last - first.
+
+    Source: information gain of IGPO, arXiv 2510.14967; improvement reward of WaltzRL, arXiv 2510.08240.
+    """
+    return [after - before for before, after in pairwise(values)]
 
 
 def with_steps(episode: Sequence[float], step: Sequence[float], weight: float = 1.0) -> list[float]:
@@ -64,3 +84,95 @@ def random_groups(
         for place, i in enumerate(ordered):
             keys[i] = scope, place // size
     return keys
+
+
+def once_per_trajectory(
+    rewards: Sequence[float],
+    keys: Sequence[Hashable],
+    trajectories: Sequence[Hashable],
+    estimate: Callable[[Sequence[float], Sequence[Hashable]], list[float]],
+) -> list[float]:
+    """Every trajectory enters the statistics of its group once, however long it is; all its rows get its advantage.
+
+    Args:
+        rewards: of N rows, equal within a trajectory. keys: their groups. trajectories: unique within a group.
+        estimate: (rewards, keys) -> advantages, e.g. `group_advantages`.
+
+    Raises:
+        ValueError: lengths differ, or rows of one trajectory and group have different rewards.
+    """
+    check_lengths({"rewards": rewards, "group keys": keys, "trajectories": trajectories})
+    rows = list(zip(keys, trajectories, strict=True))
+    by_row: dict[tuple[Hashable, Hashable], float] = {}
+    for row, reward in zip(rows, rewards, strict=True):
+        if by_row.setdefault(row, reward) != reward:
+            raise ValueError(
+                f"trajectory {row[1]!r} of group {row[0]!r} has rows with rewards {by_row[row]} and {reward}: "
+                "give each row the reward of the whole trajectory"
+            )
+    values = estimate(list(by_row.values()), [key for key, _ in by_row])
+    advantages = dict(zip(by_row, values, strict=True))
+    return [advantages[row] for row in rows]
+
+
+def over_trajectories(
+    values: Sequence[float],
+    trajectories: Sequence[Hashable],
+    steps: Sequence[Any],
+    change: Callable[[Sequence[float]], Sequence[float]],
+) -> list[float]:
+    """`change`, e.g. discounting, applied to the values of every trajectory in the order of `steps`.
+
+    Args:
+        values: of N rows in any order. trajectories: of each row. steps: of each row, comparable and different
+            within a trajectory.
+
+    Raises:
+        ValueError: lengths differ, or a trajectory has two rows of one step.
+    """
+    check_lengths({"values": values, "trajectories": trajectories, "steps": steps})
+    changed = [0.0] * len(values)
+    for trajectory, indices in members(trajectories).items():
+        if len({steps[i] for i in indices}) < len(indices):
+            raise ValueError(f"trajectory {trajectory!r} has two rows of one step: each row needs a step of its own")
+        ordered = sorted(indices, key=lambda index: steps[index])
+        for i, value in zip(ordered, change([values[i] for i in ordered]), strict=True):
+            changed[i] = value
+    return changed
+
+
+def gain_advantages(
+    knowledge: Sequence[Sequence[float]],
+    outcomes: Sequence[float],
+    keys: Sequence[Hashable],
+    *,
+    gamma: float = 1.0,
+) -> list[list[float]]:
+    """Information gains and outcomes, each normalised in the group by itself, then added up discounted to the end.
+
+    With p_0 before the first turn and p_t after turn t, the gain of turn t is p_t - p_(t-1), of all turns but the last,
+    whose reward is the outcome. A_t = sum over k >= t of gamma^(k-t) z_k. Gains enter their statistics once per turn,
+    outcomes once per trajectory; raw gains add up to p_last - p_0.
+    Source: IGPO, arXiv 2510.14967: p is the probability of the answer, exp of the mean log-probability of its tokens
+    (v1 and its code), or that mean itself (v2).
+
+    Args:
+        knowledge: of N trajectories, each turns x p: before any turn and after every turn but the last.
+        outcomes: of each trajectory. keys: their groups.
+
+    Returns:
+        N x turns of that trajectory.
+
+    Raises:
+        ValueError: lengths differ, or a trajectory has no probability.
+    """
+    check_lengths({"trajectories with probabilities": knowledge, "outcomes": outcomes, "group keys": keys})
+    empty = [index for index, values in enumerate(knowledge) if not values]
+    if empty:
+        raise ValueError(f"trajectories {empty} have no probability of the answer: give at least the one at start")
+    gains = [differences(values) for values in knowledge]
+    owners = [key for key, own in zip(keys, gains, strict=True) for _ in own]
+    compared = iter(group_advantages([gain for own in gains for gain in own], owners))
+    ends = group_advantages(outcomes, keys)
+    rows = [[*(next(compared) for _ in own), end] for own, end in zip(gains, ends, strict=True)]
+    return [returns_to_go(row, gamma) for row in rows]

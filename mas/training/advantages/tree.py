@@ -1,15 +1,27 @@
-"""Values of a tree's nodes, backed up from its leaves, and what each node gains by them."""
+"""Trees of turns: values backed up from their ends, what each turn gains by them, and preferences between siblings.
+
+Siblings are candidates of one prompt and state. Source of the preferences: MALT, arXiv 2412.01928, section 4.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from mas.training.advantages.members import standardised
+import msgspec
+
+from mas.config.algorithm import RewardOptions, TreeOptions
+from mas.core.records import Fact, Group, Turn
+from mas.training.advantages.adjustments import surprise
+from mas.training.advantages.group import members, standardised
+from mas.training.rewards import total_reward
 
 Backup = Literal["child_softmax", "child_mean", "leaf_mean"]
 NodeAdvantage = Literal["node_value", "diff_parent", "diff_global", "diff_localglobal"]
+THRESHOLD = 0.5
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,32 @@ class Node:
     parent: str | None = None
     reward: float | None = None
     entropy: float = 0.0
+
+
+class TreeEnds(Fact, frozen=True):
+    """Of a turn. `ends`: agent -> its terms, of each whole episode whose last turn this one is; the turn's `rewards`
+    are means over all episodes that go through it."""
+
+    ends: tuple[Mapping[str, Mapping[str, float]], ...] = ()
+
+
+def tree_advantages(turns: Sequence[Turn], rewards: RewardOptions, options: TreeOptions) -> list[float]:
+    """One advantage per turn of entropy trees.
+
+    Each end is worth to each agent what it was paid in that episode, as z (ddof 0) among the ends of the tree; a turn's
+    value comes from below, over the turns of all agents, and its advantage is of the values to its own agent. With one
+    agent that is AT2PO, arXiv 2601.04767; a tree of a team is our reading.
+    """
+    advantages = [0.0] * len(turns)
+    for indices in members([_tree(turn.group) for turn in turns]).values():
+        own = [turns[i] for i in indices]
+        for agent in dict.fromkeys(turn.agent for turn in own):
+            nodes = normalised_leaves(_nodes(own, agent, rewards))
+            found = node_advantages(nodes, node_values(nodes, options.backup), options.form)
+            for i in indices:
+                if turns[i].agent == agent:
+                    advantages[i] = found[turns[i].id]
+    return advantages
 
 
 def normalised_leaves(nodes: Sequence[Node]) -> list[Node]:
@@ -89,6 +127,68 @@ def node_advantages(
     return found
 
 
+def preference_labels(
+    values: Sequence[float], groups: Sequence[Hashable], threshold: float | None = THRESHOLD
+) -> list[bool | None]:
+    """True: positive, V > threshold by more than rounding; False: negative, V <= threshold (MALT: 0.5).
+
+    With `threshold` None each is compared with the mean of its siblings (not of MALT): above it is positive, below it
+    negative, and None where it is neither.
+
+    Raises:
+        ValueError: the two lengths differ.
+    """
+    if len(values) != len(groups):
+        raise ValueError(f"{len(values)} values but {len(groups)} groups: give one group per value")
+    if threshold is not None:
+        return [value - threshold > _ROUNDING for value in values]
+    by_group: dict[Hashable, list[float]] = defaultdict(list)
+    for value, group in zip(values, groups, strict=True):
+        by_group[group].append(value)
+    labels: list[bool | None] = []
+    for value, group in zip(values, groups, strict=True):
+        own = by_group[group]
+        labels.append(None if min(own) == max(own) else _sign(value - fmean(own)))
+    return labels
+
+
+def sibling_pairs(labels: Sequence[bool | None], groups: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """(winner, loser) for every positive and every negative of one group, as indices, in order.
+
+    Raises:
+        ValueError: the two lengths differ.
+    """
+    if len(labels) != len(groups):
+        raise ValueError(f"{len(labels)} labels but {len(groups)} groups: give one group per label")
+    by_group: dict[Hashable, list[int]] = defaultdict(list)
+    for index, group in enumerate(groups):
+        by_group[group].append(index)
+    return [
+        (winner, loser)
+        for own in by_group.values()
+        for winner in own
+        for loser in own
+        if labels[winner] is True and labels[loser] is False
+    ]
+
+
+def _tree(group: Group) -> Group:
+    """What the groups of all agents of one tree have in common."""
+    return msgspec.structs.replace(group, agent="")
+
+
+def _nodes(turns: Sequence[Turn], agent: str, rewards: RewardOptions) -> list[Node]:
+    """The tree as one agent is paid: a root, the turns, and below each the ends that come right after it."""
+    nodes = [Node(id="")]
+    for turn in turns:
+        nodes.append(Node(id=turn.id, parent=turn.parent or "", entropy=surprise(turn.logprobs)))
+        nodes += [
+            Node(id=f"{turn.id}>{number}", parent=turn.id, reward=total_reward(end[agent], rewards))
+            for number, end in enumerate(TreeEnds.of(turn).ends)
+        ]
+    return nodes
+
+
 def _children(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     children: dict[str, list[Node]] = {node.id: [] for node in nodes}
     if len(children) < len(nodes):
@@ -119,3 +219,7 @@ def _softmax(values: Sequence[float]) -> list[float]:
     most = max(values)
     raw = [math.exp(value - most) for value in values]
     return [value / math.fsum(raw) for value in raw]
+
+
+def _sign(difference: float) -> bool | None:
+    return None if abs(difference) <= _ROUNDING else difference > 0

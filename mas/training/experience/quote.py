@@ -1,22 +1,131 @@
-"""The editor that asks no model: it quotes how a role answered in an episode that did better than another one.
+"""What an editor of experiences is shown, the contract of editors, and the one that asks no model.
 
-That is an example to imitate and no insight: it helps where situations come back, and models that learn from examples.
+For one role an editor is shown the episodes of one task next to each other. Only some groups of episodes have something
+to tell: Training-Free GRPO, arXiv 2510.08191, has groups with 0 < mean reward < 1, for rewards of 0 and 1.
+
+`QuoteEditor` quotes how a role answered in an episode that did better than another one. That is an example to imitate
+and no insight: it helps where situations come back, and models that learn from examples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Protocol, TypeVar
 
 from mas.config.experience import ExperienceOptions
-from mas.training.experience.editor import Proposal
-from mas.training.experience.library import Library, name_of, one_line
-from mas.training.experience.operations import Operation, Refusal
-from mas.training.experience.rollouts import LessonGroup, LessonRollout
+from mas.config.options import RewardOptions
+from mas.core.cost import FREE, Cost
+from mas.core.naming import agent_of
+from mas.core.records import Episode
+from mas.training.experience.library import Library, Operation, Refusal, name_of, one_line
+from mas.training.rewards import total_reward
 
+Plain = Callable[[str, str], str]
+"""(agent, prompt) -> what the prompt shows beside what every prompt of the agent says."""
+Key = TypeVar("Key", bound=Hashable)
 ARROW = " -> "
 """Stands between what was shown and what was answered."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One output: by whom, what it was shown, what it answered. `failure`: why that did not parse; None: it did."""
+
+    agent: str
+    shown: str
+    answer: str
+    failure: str | None
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LessonRollout:
+    """One episode as a role lived through it. `score`: how good it was; of its group, more is better."""
+
+    score: float
+    said: tuple[Said, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonGroup:
+    """Episodes of one task, for one role, of which some are better than others."""
+
+    role: str
+    task: str
+    rollouts: tuple[LessonRollout, ...]
+
+
+def groups_of(
+    episodes: Sequence[Episode],
+    role: str,
+    members: Mapping[str, str],
+    options: ExperienceOptions,
+    rewards: RewardOptions,
+    plain: Plain,
+) -> tuple[list[LessonGroup], int]:
+    """The groups that have something to tell a role, and how many there were before.
+
+    An episode that failed, or in which the role did not speak, is in no group. With `sees=own` others' outputs are left
+    out: an editor then knows nothing that the role could not.
+
+    Args:
+        members: agent -> the role that it plays.
+    """
+    rollouts: dict[str, list[LessonRollout]] = {}
+    for episode in episodes:
+        said = tuple(
+            Said(line.agent, plain(agent_of(line.agent), line.prompt), line.text, line.failure, is_own)
+            for line in episode.lines
+            if (is_own := members.get(agent_of(line.agent)) == role) or options.sees == "team"
+        )
+        if episode.status == "done" and any(one.is_own for one in said):
+            rollouts.setdefault(episode.task, []).append(LessonRollout(_score(episode, role, options, rewards), said))
+    kept = telling({task: [one.score for one in group] for task, group in rollouts.items()})
+    return [LessonGroup(role, task, tuple(rollouts[task])) for task in kept], len(rollouts)
+
+
+def _score(episode: Episode, role: str, options: ExperienceOptions, rewards: RewardOptions) -> float:
+    """Success as 0 or 1; or R of the role, the mean over the agents that play it (all turns of one have the same)."""
+    if options.score == "success":
+        return float(episode.success)
+    own = {turn.agent: total_reward(turn.rewards, rewards) for turn in episode.turns if turn.role == role}
+    return fmean(own.values()) if own else 0.0
+
+
+def telling(scores: Mapping[Key, Sequence[float]]) -> list[Key]:
+    """The groups to learn from, in order. `scores`: group -> one per episode."""
+    return [key for key, values in scores.items() if is_telling(values)]
+
+
+def is_telling(scores: Sequence[float]) -> bool:
+    """Whether some did better than others and, of scores from 0 to 1, neither all are 0 nor all are 1.
+
+    For scores of 0 and 1 this is 0 < mean < 1. For others it is our reading: a group of equal ones compares nothing.
+    """
+    return bool(scores) and min(scores) < max(scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Operations that an editor wants, what of its answers could not be read, and what asking it cost."""
+
+    operations: tuple[Operation, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    cost: Cost = FREE
+
+
+class Editor(Protocol):
+    """Proposes changes of a role's library; equal arguments give equal proposals."""
+
+    async def propose(self, group: LessonGroup, library: Library, *, seed: int) -> Proposal:
+        """What one group teaches its role, as operations on the library."""
+
+    async def consolidate(self, role: str, library: Library, proposals: Sequence[Proposal], *, seed: int) -> Proposal:
+        """One list of operations out of those of all groups of a step, each made without knowing the others."""
+
+
 class QuoteEditor:
-    """Satisfies `mas.training.experience.editor.Editor`. An experience is `SHOWN -> ANSWER`."""
+    """Satisfies `mas.training.experience.quote.Editor`. An experience is `SHOWN -> ANSWER`."""
 
     def __init__(self, options: ExperienceOptions) -> None:
         self._options = options

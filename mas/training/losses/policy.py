@@ -1,18 +1,78 @@
-"""The policy losses and their terms, one formula per function.
+"""The policy losses and their terms, one formula per function: ratios and importance weights, surrogates and what their
+bounds take, KL and entropy smoothing.
 
-Shape legend: J loss tokens of several rows, one after the other (what is elementwise takes any shape). A is an
-advantage, rho a ratio, d = log rho. A row is one generation.
+Shape legend: J loss tokens of several rows, one after the other (what is elementwise takes any shape). `segment_J` is
+the index of the row or of the trajectory that a token belongs to. A is an advantage, rho a ratio, d = log rho. A row is
+one generation.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mas.core.errors import TrainingError
-from mas.training.losses.ratios import segment_mean
 
 _KL_ESTIMATORS = ("k1", "k2", "k3", "k3_plus")
+LIMIT = 20.0
+"""Nats that a log ratio is clamped to: exp(20) is still far from the end of float32."""
+
+
+def log_ratio(logprobs_J: Tensor, old_J: Tensor) -> Tensor:
+    """d = log pi - log old, clamped to [-20, 20]; `old_J` gets no gradient."""
+    return (logprobs_J - old_J.detach()).clamp(-LIMIT, LIMIT)
+
+
+def shared_ratio(log_ratio_J: Tensor, logprobs_J: Tensor, segment_J: Tensor) -> Tensor:
+    """s = exp(mean of d over the tokens of the segment), the same value for each of them.
+
+    Each token has its own gradient: log s_j = sg(mean d) + log pi_j - sg(log pi_j), so d s_j / d log pi_j = s.
+    Source: GSPO, arXiv 2507.18071, equations 7 and 14.
+    """
+    mean_J = segment_mean(log_ratio_J.detach(), segment_J)
+    return (mean_J + logprobs_J - logprobs_J.detach()).exp()
+
+
+def segment_mean(value_J: Tensor, segment_J: Tensor) -> Tensor:
+    """Each token gets the mean over the tokens of its segment; indices from 0 on, in any order."""
+    counts = torch.bincount(segment_J)
+    sums = value_J.new_zeros(len(counts)).index_add(0, segment_J, value_J)
+    return (sums / counts.clamp(min=1))[segment_J]
+
+
+def importance_weights(start_J: Tensor, behaviour_J: Tensor) -> Tensor:
+    """w = pi_start / behaviour, untruncated and without gradient; the log ratio is clamped to [-20, 20] first."""
+    return log_ratio(start_J.detach(), behaviour_J).exp()
+
+
+def truncated(importance_J: Tensor, cap: float) -> Tensor:
+    """min(w, cap): bounded variance for a bias where w is above the cap.
+
+    Source: Ionides, "Truncated importance sampling", 2008; between engine and learner: Yao et al., "Your efficient RL
+    framework secretly brings you off-policy RL training", 2025.
+    """
+    return importance_J.clamp(max=cap)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportanceStatistics:
+    """How far samples are from the learner's policy.
+
+    `ess`: effective sample size as a share, (sum w)^2 / (n sum w^2), 1 where all weights are equal. `largest`: the
+    greatest weight.
+    """
+
+    ess: float
+    largest: float
+
+
+def importance_statistics(importance_J: Tensor) -> ImportanceStatistics:
+    """Of the untruncated weights of one adapter's tokens, one at least."""
+    weights_J = importance_J.double()  # squares of weights up to exp(20)
+    ess = weights_J.sum().square() / (len(weights_J) * weights_J.square().sum())
+    return ImportanceStatistics(ess=float(ess), largest=float(weights_J.max()))
 
 
 def clipped_loss(
@@ -102,6 +162,30 @@ def sapo_loss(ratio_J: Tensor, advantage_J: Tensor, *, tau_pos: float, tau_neg: 
     return -advantage_J * 4 / tau_J * (tau_J * (ratio_J - 1)).sigmoid()
 
 
+def taken_loss(ratio_J: Tensor, advantage_J: Tensor, *, clip_low: float | None, clip_high: float | None) -> Tensor:
+    """-A rho of tokens that a bound holds, else 0. Its gradient is what clipping takes from that of -A rho.
+
+    The clipping bias C(theta) is this gradient, with the weights that tokens have in the loss: mean over tokens outside
+    of the bounds of rho A grad log pi. rho is a token's own (S-PPO) or its turn's (ST-PPO, equation 4).
+    Source: ST-PPO, arXiv 2511.20718v1, lemma 4.2.
+    """
+    held_J = clipped_share(ratio_J, advantage_J, clip_low=clip_low, clip_high=clip_high)
+    return -held_J * advantage_J * ratio_J
+
+
+def bias_norm(gradients: Sequence[Tensor]) -> float:
+    """||C||_2 of an adapter, from what clipping takes from the gradients of its tensors; 0 where it takes nothing."""
+    return math.sqrt(math.fsum(float(one.double().square().sum()) for one in gradients))
+
+
+def bias_correction(norm: float) -> float:
+    """1 / (1 + ||C||_2), which the gradient of an update is multiplied by; 1 where nothing is clipped.
+
+    Source: ST-PPO, arXiv 2511.20718v1, equations 7 and 8, which divide by ||C||_2. The 1 is ours: on policy C is 0.
+    """
+    return 1 / (1 + norm)
+
+
 def kl(logprobs_J: Tensor, reference_J: Tensor, estimator: str) -> Tensor:
     """KL(pi || ref) per token from samples of pi, x = log pi - log ref.
 
@@ -125,6 +209,43 @@ def kl(logprobs_J: Tensor, reference_J: Tensor, estimator: str) -> Tensor:
         return k3
     k2 = x.square() / 2
     return k2 - k2.detach() + k3.detach()
+
+
+def kl_penalties(logprobs: Sequence[float], reference: Sequence[float], beta: float) -> list[float]:
+    """beta x (log pi - log ref) of each token of one turn, to be subtracted from the token's reward.
+
+    Args and errors as of `kl_penalty`, which is their sum. Source: Ziegler et al., arXiv 1909.08593, equation 2.
+    """
+    if len(logprobs) != len(reference):
+        raise TrainingError(
+            f"{len(logprobs)} log-probabilities of the policy but {len(reference)} of the reference: both must be of "
+            "the same completion"
+        )
+    return [beta * (own - other) for own, other in zip(logprobs, reference, strict=True)]
+
+
+def kl_penalty(logprobs: Sequence[float], reference: Sequence[float], beta: float) -> float:
+    """beta x sum over the tokens of one turn of (log pi - log ref), to be subtracted from the turn's reward.
+
+    This is the estimator k1; a single turn's may be negative, its mean over samples of pi is the KL divergence.
+    Source: Ziegler et al., arXiv 1909.08593, equation 2.
+
+    Args:
+        logprobs: of the completion's tokens under the policy that sampled them, in nats. reference: likewise.
+
+    Raises:
+        TrainingError: the two lengths differ.
+    """
+    return math.fsum(kl_penalties(logprobs, reference, beta))
+
+
+def band_hinge(entropy_J: Tensor, usual_J: Tensor, *, low: float, high: float) -> Tensor:
+    """P = max(0, low x usual - H) + max(0, H - high x usual): how far H is out of the band, in nats.
+
+    Its slope towards H is -1 below the band, 1 above it, 0 inside; `usual_J` gets no gradient.
+    """
+    usual_J = usual_J.detach()
+    return (low * usual_J - entropy_J).clamp(min=0) + (entropy_J - high * usual_J).clamp(min=0)
 
 
 def _pessimistic(ratio_J: Tensor, bounded_J: Tensor, advantage_J: Tensor, dual_clip: float | None) -> Tensor:

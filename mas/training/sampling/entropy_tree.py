@@ -1,31 +1,37 @@
 """Entropy trees: whole episodes of a task, and branches that begin where the policy was uncertain.
 
 Every decision is one record, however many episodes go through it. A branch begins with a decision that is drawn again;
-what was decided before it stays, in the team turn at hand, too. `candidates` episodes are played in all.
-Source: AEPO, arXiv 2510.14545; AT2PO, arXiv 2601.04767. Which turns branch: `expansion`.
+what was decided before it stays, in the team turn at hand, too. `candidates` episodes are played in all. `ByRank` and
+`ByChance` choose the turns that branch; the functions at the end say how much of a budget is spent on branches.
+Entropies are in the unit in which the caller compares them (AEPO: divided by the logarithm of the vocabulary's size).
+Source: AEPO, arXiv 2510.14545; AT2PO, arXiv 2601.04767.
 """
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Protocol
 
 import msgspec
 
+from mas.config.algorithm import BranchOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.records import Episode, Group, Turn, facts_of
 from mas.core.seeds import derive_seed
 from mas.core.stopwatch import in_environment
 from mas.core.together import together
+from mas.training.advantages.adjustments import surprise
+from mas.training.advantages.tree import TreeEnds
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
-from mas.training.sampling.episode_recorder import EpisodeRecorder, record_turn
-from mas.training.sampling.expansion import ByChance, ByRank, Expansion
-from mas.training.sampling.sampler import Sampler
-from mas.training.tree_advantages import TreeEnds
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
 
 Terms = dict[str, float]
+BRANCH_FROM = 0.5
+"""The branch score from which AEPO branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +126,155 @@ def _episode(chain: Chain, turns: tuple[Turn, ...]) -> Episode:
     if chain.error is not None or chain.world is None:
         return chain.recorder.failed(chain.error or MasError("it was not played"))
     return chain.recorder.close(chain.world, turns)
+
+
+class Expansion(Protocol):
+    """Chooses round by round."""
+
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
+        """The decisions to draw again, at least one and at most `left`. `chains`: all, failed ones included."""
+
+
+@dataclass(slots=True)
+class ByRank:
+    """`chains` whole episodes, then rounds of the `expand` turns of the greatest entropy - penalty (siblings - 1).
+
+    A turn that an episode ended with is not drawn again; the root, with entropy 0, is a node like others.
+    Source: AT2PO, arXiv 2601.04767 (as its code has it).
+    """
+
+    options: BranchOptions
+
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
+        """See `Expansion`."""
+        if not chains:
+            return [None] * min(self.options.chains, left)
+        every = list(dict.fromkeys(node for chain in chains if chain.error is None for node in chain.path))
+        children = Counter(node.parent for node in every)
+        inner = [node for node in every if node.candidate is not None and children[node]]
+        nodes: list[ChainDecision | None] = [None, *inner]
+        entropies = [0.0, *(_entropy(node, self.options) for node in inner)]
+        siblings = [max(children[None], 1), *(children[node.parent] for node in inner)]
+        count = min(self.options.expand, left)
+        return [nodes[k] for k in to_expand(entropies, siblings, count=count, penalty=self.options.penalty)]
+
+
+@dataclass(slots=True)
+class ByChance:
+    """Whole episodes by `whole_rollouts`, of which the first one tells the entropies; then every turn but an episode's
+    first is drawn again if its `branch_score` says so, as far as the budget goes; what is left are whole episodes.
+
+    Source: AEPO, arXiv 2510.14545 (as its code has it); that the first episode counts as one of the whole ones is our
+    reading. Turns are asked in order of their place, of equals that of the earlier chain first.
+
+    Attributes:
+        run: how many turns in a row up to this one have branched, of those that were asked.
+        begun: the same for the first turn of each branch, which is not asked; by the number of its chain.
+    """
+
+    options: BranchOptions
+    budget: int
+    seed: int
+    run: dict[ChainDecision, int] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+
+    def next(self, chains: Sequence[Chain], left: int) -> list[ChainDecision | None]:
+        """See `Expansion`."""
+        if not chains:
+            return [None]
+        if len(chains) == 1 and (more := min(self._whole(chains[0]) - 1, left)):
+            return [None] * more
+        played = [chain for chain in chains if chain.error is None and chain.spoken]
+        for chain in played:
+            if chain.number in self.begun:
+                # Where it failed and that is isolated, it was not said, and is the branch's first one all the same.
+                drawn_again = next(node for node in chain.path if node.chain == chain.number)
+                self.run.setdefault(drawn_again, self.begun[chain.number])
+        roots = {chain.number: _entropy(chain.spoken[0], self.options) for chain in played}
+        nodes = dict.fromkeys(node for chain in played for node in chain.spoken[1:])
+        branched: list[ChainDecision | None] = []
+        for node in sorted(nodes, key=lambda node: (node.place, node.chain)):
+            if node not in self.run and len(branched) < left and self._branches(node, roots[node.chain]):
+                self.begun[len(chains) + len(branched)] = self.run[node]
+                branched.append(node)
+        return branched or [None] * left
+
+    def _branches(self, node: ChainDecision, root: float) -> bool:
+        """Asks a turn."""
+        before = self.run.get(node.parent, 0) if node.parent is not None else 0
+        score = branch_score(
+            derive_seed("branch", self.seed, node.chain, node.place) / 2**63,
+            entropy=_entropy(node, self.options),
+            root_entropy=root,
+            consecutive=before,
+            weight=self.options.weight,
+            penalty=self.options.penalty,
+        )
+        self.run[node] = before + 1 if score >= BRANCH_FROM else 0
+        return score >= BRANCH_FROM
+
+    def _whole(self, chain: Chain) -> int:
+        entropies = [_entropy(node, self.options) for node in chain.spoken]
+        root = entropies[0] if entropies else 0.0
+        return whole_rollouts(self.budget, root_entropy=root, tool_entropy=fmean(entropies[1:] or [root]))
+
+
+def _entropy(node: ChainDecision, options: BranchOptions) -> float:
+    assert node.candidate is not None
+    return surprise(node.candidate.generation.logprobs[: options.tokens])
+
+
+def whole_rollouts(budget: int, *, root_entropy: float, tool_entropy: float, slope: float = 0.5) -> int:
+    """How many of the budget are whole rollouts; the rest are branches.
+
+    m = clip(int(n sigmoid(slope (H_root - H_tool))) + 1, 1, n): the more uncertain the question itself is, compared
+    with what tools return, the more whole rollouts. H_root: of the first answer to the question; H_tool: mean over
+    first tokens after tool results.
+    Source: AEPO, arXiv 2510.14545 (as its code has it), n = 16.
+
+    Raises:
+        ValueError: a budget below 1, or an entropy that is not finite.
+    """
+    if budget < 1 or not (math.isfinite(root_entropy) and math.isfinite(tool_entropy)):
+        raise ValueError(f"cannot split a budget of {budget} by entropies {root_entropy} and {tool_entropy}")
+    share = (1 + math.tanh(slope * (root_entropy - tool_entropy) / 2)) / 2  # sigmoid without overflow
+    return min(int(budget * share) + 1, budget)
+
+
+def branch_score(
+    draw: float, *, entropy: float, root_entropy: float, consecutive: int, weight: float = 0.2, penalty: float = 0.05
+) -> float:
+    """clip((u + weight (H_t - H_0)) max(0, 1 - penalty l), 0, 1); a branch is made from `BRANCH_FROM` on.
+
+    Args:
+        draw: u, uniform in [0, 1). consecutive: l, branches made at the steps right before this one.
+
+    Source: AEPO, arXiv 2510.14545 (as its code has it).
+
+    Raises:
+        ValueError: the draw is outside of [0, 1], or `consecutive` is negative.
+    """
+    if not 0 <= draw <= 1 or consecutive < 0:
+        raise ValueError(f"a draw of {draw} after {consecutive} branches: [0, 1] and at least 0 are possible")
+    score = (draw + weight * (entropy - root_entropy)) * max(0.0, 1 - penalty * consecutive)
+    return min(max(score, 0.0), 1.0)
+
+
+def to_expand(
+    entropies: Sequence[float], siblings: Sequence[int], *, count: int, penalty: float = 0.05
+) -> tuple[int, ...]:
+    """Indices of the nodes of a tree to branch from next, the best first: uncertain, and not often branched already.
+
+    Score = entropy - penalty (siblings - 1), `siblings` counting the node itself. Of equals the first. Fewer nodes than
+    `count`: all of them.
+    Source: AT2PO, arXiv 2601.04767: 10 chains, then two rounds of 6 nodes, 22 leaves.
+
+    Raises:
+        ValueError: the two lengths differ, a node has no sibling count of at least 1, or the count is negative.
+    """
+    if len(entropies) != len(siblings):
+        raise ValueError(f"{len(entropies)} entropies but {len(siblings)} numbers of siblings: give one per node")
+    if count < 0 or any(number < 1 for number in siblings):
+        raise ValueError(f"cannot choose {count} nodes with {list(siblings)} siblings: at least 0, and 1 for each")
+    scores = [entropy - penalty * (number - 1) for entropy, number in zip(entropies, siblings, strict=True)]
+    return tuple(sorted(range(len(scores)), key=lambda node: -scores[node])[:count])

@@ -27,9 +27,8 @@ from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
-from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.episode_recorder import EpisodeRecorder, check_paid, decision_group, own_terms, record_turn
-from mas.training.sampling.sampler import Sampler
+from mas.training.rewards import OUTCOME, TEAM, check_paid, own_terms
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
 
 Terms = dict[tuple[str, str], float]
 """Means over the leaves below, by whose they are and name; "" is everybody's."""

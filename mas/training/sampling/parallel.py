@@ -21,18 +21,14 @@ from mas.core.together import together
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
-from mas.training.advantages.members import members
+from mas.training.advantages.group import members
 from mas.training.advantages.steps import Anchor
-from mas.training.costs import cost_terms
-from mas.training.reward_models.payment import Grounded
-from mas.training.rewards import OUTCOME, TEAM
-from mas.training.sampling.answers import AnswerWatch, Wave, matched, scored
-from mas.training.sampling.attempts import by_attempt
-from mas.training.sampling.episode_recorder import EpisodeRecorder, own_terms, record_turn
-from mas.training.sampling.resample import resample_on_correct, transcript_penalty
-from mas.training.sampling.sampler import Sampler
-from mas.training.sampling.single import SingleDecision
-from mas.training.sampling.tool_use import ToolUse, tool_use
+from mas.training.rewards import OUTCOME, TEAM, cost_terms, own_terms
+from mas.training.sampling.chains import SingleDecision
+from mas.training.sampling.facts import AnswerWatch, ToolUse, Wave, by_attempt, matched, scored, tool_use
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
+from mas.training.sampling.selection import resample_on_correct, transcript_penalty
+from mas.training.shaping.transforms import Grounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,263 @@
-"""What all samplers play with."""
+"""What all samplers share: the team, opponents in some of its seats, and the record of an open episode.
 
-from dataclasses import dataclass
+The record holds the candidates' cost, the conversation and the rewards. What opponents do moves the world, and nothing
+of it is ever trained.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Protocol, Self
 
 from mas.config.options import RewardOptions, SamplerOptions
+from mas.core.environment import Environment, Step, Task, measures_of, world_of
+from mas.core.errors import MasError
+from mas.core.messages import Failure, Payload
+from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
 from mas.core.reward import Reward
+from mas.core.seeds import derive_seed, digest
+from mas.graph.plan import TeamPlan
+from mas.runtime.agents import Candidate
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
+from mas.runtime.flow import Flow
+from mas.runtime.play import team_action
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
-from mas.training.sampling.episode_recorder import EpisodeRecorder
-from mas.training.sampling.opponents import OpponentSeats
+from mas.training.rewards import add_rewards, terms_paid
+
+
+def loops_of(plan: TeamPlan) -> list[tuple[str, int]]:
+    """`SOURCE-TARGET` and bound of the team's loops, in the order of `Flow.uses`."""
+    edges = [plan.spec.edges[loop.edge] for loop in plan.wiring.loops]
+    return [(f"{edge.source}-{edge.target}", edge.loop or 0) for edge in edges]
+
+
+@dataclass(slots=True)
+class EpisodeRecorder:
+    """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
+
+    `has_opponents`: others play some of the seats; turns in which they alone move are none of the team's.
+    """
+
+    id: str
+    task: str
+    turns: list[Turn] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    earned: dict[str, dict[str, float]] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: int = 0
+    prompts: dict[str, int] = field(default_factory=dict)
+    length: int = 0
+    passes: int = 0
+    parent: str | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    loops: dict[str, list[int]] = field(default_factory=dict)
+    has_opponents: bool = False
+    scenes: list[Scene] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, task: Task, seed: int) -> Self:
+        """The empty record of a task played with a seed; equal seeds of one task are one episode."""
+        return cls(id=f"{task.id}#{seed:016x}", task=task.id)
+
+    def count(self, candidates: tuple[Candidate, ...]) -> None:
+        """What one request cost, play-outs included: each candidate is a call with a prompt and a completion."""
+        self.calls += len(candidates)
+        self.prompt_tokens += sum(len(candidate.prompt_ids) for candidate in candidates)
+        self.completion_tokens += sum(len(candidate.generation.token_ids) for candidate in candidates)
+        for adapter, ids in dict.fromkeys((one.generation.adapter, one.prompt_ids) for one in candidates):
+            self.prompts[digest(adapter.name if adapter is not None else "", str(ids))] = len(ids)
+
+    def on_attempt(self, attempt: Attempt) -> None:
+        """An agent did not answer at the first try, or was compensated."""
+        self.attempts.append(attempt)
+        if attempt.prompt_tokens:
+            self.prompts[f"{self.id}/attempt/{len(self.attempts)}"] = attempt.prompt_tokens
+        self.calls += attempt.purpose == "compensation" and attempt.cause is None
+        self.prompt_tokens += attempt.prompt_tokens
+        self.completion_tokens += attempt.completion_tokens
+
+    def say(self, point: DecisionPoint, candidate: Candidate) -> None:
+        """A committed line of the conversation."""
+        self.lines.append(
+            Line(
+                turn=point.turn,
+                agent=point.agent,
+                prompt=candidate.prompt,
+                text=candidate.text,
+                failure=failure_cause(candidate.payload),
+            )
+        )
+
+    def hear(self, turn: int, name: str, text: str) -> None:
+        """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
+        self.has_opponents = True
+        self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
+
+    def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
+        """Keep what the world looks like now, for people."""
+        self.scenes.append(Scene(turn=turn, event=event, world=environment.render()))
+
+    def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
+        """A team turn was committed: add what the environment paid.
+
+        Raises:
+            RewardError: that is no finite number.
+        """
+        add_rewards(self.earned, flow, step, turn)
+        if self.has_opponents and not flow.outputs:
+            return  # opponents alone have moved
+        self.length += 1
+        self.passes += flow.action() is None
+        for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
+            self.loops.setdefault(name, []).append(taken)
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """What the environment paid, by term; of several seats by `SEAT.TERM`."""
+        return terms_paid(self.earned)
+
+    def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
+        """The finished record."""
+        return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
+
+    def failed(self, error: MasError) -> Episode:
+        """The record of a task that could not be played to its end: what was said and spent until then, not trained."""
+        return self._episode(success=False, turns=(), status="failed", cause=f"{type(error).__name__}: {error}")
+
+    def _episode(self, **outcome: Any) -> Episode:
+        return Episode(
+            id=self.id,
+            task=self.task,
+            lines=tuple(self.lines),
+            rewards=self.rewards,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            calls=self.calls,
+            prompts=dict(self.prompts),
+            length=self.length,
+            passes=self.passes,
+            attempts=tuple(self.attempts),
+            loops={name: tuple(taken) for name, taken in self.loops.items()},
+            scenes=tuple(self.scenes),
+            **outcome,
+        )
+
+
+def turn_text(turn: int, flow: Flow, step: Step) -> str:
+    """What the team did in a turn and what the environment paid for it, for people."""
+    earned: dict[str, dict[str, float]] = {}
+    add_rewards(earned, flow, step, turn)
+    action = team_action(flow)
+    rewards = "  ".join(f"{name} {value:+g}" for name, value in terms_paid(earned).items() if value) or "no reward"
+    did = f"does {action!r}" if action else "passes"
+    illegal = " (not legal)" if step.illegal else ""
+    return f"turn {turn}: the team {did}{illegal}: {rewards}"
+
+
+def failure_cause(payload: Payload) -> str | None:
+    """Why the output did not parse, None when it did."""
+    return payload.cause if isinstance(payload, Failure) else None
+
+
+def decision_group(point: DecisionPoint, recorder: EpisodeRecorder, state: str, path: str = "") -> Group:
+    """Candidates of one decision: of one prompt in one state. `path`: see `Group`."""
+    return Group(
+        kind="decision",
+        task=recorder.task,
+        agent=point.agent,
+        episode=recorder.id,
+        turn=point.turn,
+        visit=point.flow.visits(point.agent),
+        state=state,
+        path=path,
+    )
+
+
+def record_turn(
+    point: DecisionPoint,
+    candidate: Candidate,
+    recorder: EpisodeRecorder,
+    *,
+    parent: str | None,
+    index: int,
+    group: Group,
+    trajectory: str | None,
+    rewards: Mapping[str, float],
+    chosen: bool,
+    path: str = "",
+    paid: Mapping[str, float] = MappingProxyType({}),
+    facts: Sequence[Fact] = (),
+) -> Turn:
+    """One generation as a training record. `trajectory` None: it is a trajectory of its own.
+
+    `path`: which candidates it comes after, where the place in the episode alone does not say that.
+    """
+    visit, generation = point.flow.visits(point.agent), candidate.generation
+    identity = f"{recorder.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
+    return Turn(
+        id=identity,
+        episode=recorder.id,
+        task=recorder.task,
+        agent=point.agent,
+        role=candidate.role,
+        turn=point.turn,
+        visit=visit,
+        candidate=index,
+        parent=parent,
+        group=group,
+        trajectory=trajectory or identity,
+        prompt_ids=candidate.prompt_ids,
+        completion_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        supports=generation.supports,
+        temperature=candidate.temperature,
+        adapter=generation.adapter,
+        seed=candidate.seed,
+        finish=generation.finish,
+        text=candidate.text,
+        rewards=rewards,
+        chosen=chosen,
+        failure=failure_cause(candidate.payload),
+        choices=candidate.choices,
+        world=world_of(point.environment),
+        paid=dict(paid),
+        facts=facts_of(*facts),
+    )
+
+
+class Opponent(Protocol):
+    """Somebody who plays any seat of one game; asked for many games at once."""
+
+    async def move(self, seat: str, environment: Environment, seed: int) -> str:
+        """The action as the environment reads it.
+
+        Args:
+            environment: where it is to move; not to be changed.
+            seed: of this move; equal seeds make equal moves.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OpponentSeats:
+    """An opponent and the seats that it has in a game; the same for all that are compared with each other."""
+
+    name: str
+    seats: tuple[str, ...]
+    opponent: Opponent
+
+    def opponent_policies(self, seed: int, recorder: EpisodeRecorder | None = None) -> OpponentPolicies:
+        """As the runtime asks them. `seed`: of the play; `recorder`: where the committed conversation is written."""
+
+        async def move(seat: str, environment: Environment, turn: int) -> str:
+            text = await self.opponent.move(seat, environment, derive_seed("opponent", seed, turn, seat))
+            if recorder is not None:
+                recorder.hear(turn, f"opponent.{self.name}", text)
+            return text
+
+        return {seat: partial(move, seat) for seat in self.seats}
 
 
 @dataclass(frozen=True, slots=True)

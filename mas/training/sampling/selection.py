@@ -1,7 +1,12 @@
-"""Which groups and tasks are worth training on, and which are drawn again.
+"""Which groups, tasks and episodes are worth training on: filters, resampling, and successes of earlier steps.
 
-Leaves out on purpose: choosing inside a group (`resample`) and where to branch (`branching`). Nothing is dropped
-silently: every function returns what stays and what does not, or leaves the difference to be counted.
+Nothing is dropped silently: every function returns what stays and what does not, or leaves the difference to be
+counted. Leaves out on purpose: where to branch (`entropy_tree`).
+
+Resampling on correct samples more than is trained on, and keeps the cleanest successes. Source: GRPO-RoC in
+rStar2-Agent, arXiv 2508.20722. Replayed successes give groups in which every episode failed something to compare with.
+A replayed trajectory keeps the log-probabilities of its time, so that the ratio of the loss is that to the policy that
+sampled it. Source: ARPO, End-to-End Policy Optimization for GUI Agents with Experience Replay, arXiv 2505.16282.
 """
 
 import math
@@ -11,10 +16,17 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Generic, Literal, TypeVar
 
-from mas.training.advantages.members import check_finite
+import msgspec
+
+from mas.core.errors import CheckpointError
+from mas.core.records import Episode, Turn
+from mas.core.seeds import derive_seed
+from mas.training.advantages.group import check_finite
 
 Group = TypeVar("Group", bound=Hashable)
 GroupFilter = Literal["mean", "std", "dapo"]
+Trajectories = list[tuple[Turn, ...]]
+"""All turns of each episode, the oldest episode first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,19 @@ class Selected(Generic[Group]):
 
     kept: tuple[Group, ...]
     dropped: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """Indices into the group: successes with the lowest penalty first, failures in their order."""
+
+    successes: tuple[int, ...]
+    failures: tuple[int, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """All, in the order of the group."""
+        return tuple(sorted(self.successes + self.failures))
 
 
 def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
@@ -104,3 +129,143 @@ def _value(by: GroupFilter, rewards: Sequence[float]) -> float:
     if by == "mean":
         return fmean(rewards)
     return stdev(rewards) if len(rewards) > 1 else 0.0
+
+
+def largest_remainder(sizes: Sequence[int], keep: int) -> list[int]:
+    """How many to keep of each class, in proportion to the sizes; they add up to `keep`, and none is above its size.
+
+    Each gets the whole part of size x keep / sum; what is left goes to the largest remainders, of equals to the first.
+    Rounding each share instead, as published, may add up to one more or one less.
+
+    Raises:
+        ValueError: a size is negative, or `keep` is below 0 or above the sum of the sizes.
+    """
+    whole = sum(sizes)
+    if any(size < 0 for size in sizes) or not 0 <= keep <= whole:
+        raise ValueError(f"cannot keep {keep} of classes of {list(sizes)}: 0 to {whole} are possible")
+    if not whole:
+        return [0] * len(sizes)
+    parts = [divmod(size * keep, whole) for size in sizes]
+    counts = [part for part, _ in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda number: -parts[number][1])
+    for number in by_remainder[: keep - sum(counts)]:
+        counts[number] += 1
+    return counts
+
+
+def resample_on_correct(
+    successes: Sequence[bool],
+    penalties: Sequence[float],
+    *,
+    keep: int,
+    least: int = 0,
+    seed: int = 0,
+) -> Resampled:
+    """Keep `keep` samples of one group, successes and failures in proportion.
+
+    Successes are those with the lowest penalty, of equals the first. Failures are drawn uniformly, whatever their
+    penalty, so that their diversity stays. A class below `least` is raised to it as far as it has samples and the other
+    can spare them (2 for 16 of 32 in the paper).
+
+    Raises:
+        ValueError: the two lengths differ, `keep` is not from 0 to the size of the group, or 2 `least` exceeds `keep`.
+    """
+    if len(successes) != len(penalties):
+        raise ValueError(f"{len(successes)} samples but {len(penalties)} penalties: give one per sample")
+    if least < 0 or 2 * least > keep:
+        raise ValueError(f"at least {least} of each class do not fit in {keep}: 0 to {max(keep, 0) // 2} are possible")
+    good = [number for number, is_success in enumerate(successes) if is_success]
+    bad = [number for number, is_success in enumerate(successes) if not is_success]
+    share, _ = largest_remainder([len(good), len(bad)], keep)
+    of_good = min(max(share, min(least, len(good))), keep - min(least, len(bad)))
+    of_bad = keep - of_good
+    chosen = tuple(sorted(Random(seed).sample(bad, of_bad)))
+    return Resampled(tuple(sorted(good, key=lambda number: penalties[number])[:of_good]), chosen)
+
+
+def transcript_penalty(*, calls: int, errors: int, has_form: bool) -> float:
+    """How unclean a transcript is, 0 to 2: the share of tool calls that failed, plus 1 where an answer lacks its form.
+
+    The share is 0.5 where no tool was called. The published penalty of further answers is left out.
+
+    Raises:
+        ValueError: a number is negative, or more calls failed than were made.
+    """
+    if not 0 <= errors <= calls:
+        raise ValueError(f"no transcript has {errors} errors in {calls} calls")
+    return (errors / calls if calls else 0.5) + float(not has_form)
+
+
+class SuccessReplay:
+    """Holds up to `size` successful episodes of every task, the newest."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size, self._seed = size, seed
+        self._kept: dict[str, Trajectories] = {}
+        self.injected = 0
+
+    def mended(self, group: Sequence[Episode], step: int) -> Sequence[Episode]:
+        """The episodes of one task; if all failed and a success of the task is known, one has its turns.
+
+        Which one, and which success, are uniform draws by the seed. The episode stays what it was in every other
+        respect: it failed and cost what it cost. A group with a success stays as it is, and is remembered.
+
+        Args:
+            step: how many are done.
+        """
+        played = [number for number, one in enumerate(group) if one.status == "done" and one.turns]
+        successes = [group[number] for number in played if group[number].success]
+        if successes:
+            kept = self._kept.setdefault(successes[0].task, [])
+            kept += [one.turns for one in successes]
+            del kept[: -self._size]
+            return group
+        known = self._kept.get(group[0].task, []) if played else []
+        if not known:
+            return group
+        random = Random(derive_seed("replay", self._seed, step, group[0].task))
+        place, turns = random.choice(played), random.choice(known)
+        self.injected += 1
+        return [_with(one, turns) if number == place else one for number, one in enumerate(group)]
+
+    def metrics(self) -> dict[str, float]:
+        """`tasks` with a success in store, `stored` successes, and `injected` since the last call."""
+        injected, self.injected = self.injected, 0
+        stored = sum(len(kept) for kept in self._kept.values())
+        return {"tasks": float(len(self._kept)), "stored": float(stored), "injected": float(injected)}
+
+    def state(self) -> bytes:
+        """Task -> its successes, as JSON. All of them: for a checkpoint, not for every step."""
+        return msgspec.json.encode(self._kept)
+
+    def restore(self, state: bytes) -> None:
+        """Go on from `state()`.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        try:
+            self._kept = msgspec.json.decode(state, type=dict[str, Trajectories])
+        except msgspec.MsgspecError as error:
+            raise CheckpointError(f"these are no successes to replay: {error}; train a new run elsewhere") from error
+
+
+def _with(episode: Episode, turns: Sequence[Turn]) -> Episode:
+    """The episode with the turns of another one of its task, under its own name."""
+    old = turns[0].episode
+
+    def named(name: str) -> str:
+        return episode.id + name.removeprefix(old)
+
+    replayed = [
+        msgspec.structs.replace(
+            turn,
+            id=named(turn.id),
+            parent=named(turn.parent) if turn.parent is not None else None,
+            episode=episode.id,
+            trajectory=named(turn.trajectory),
+            is_replayed=True,
+        )
+        for turn in turns
+    ]
+    return msgspec.structs.replace(episode, turns=tuple(replayed))

@@ -21,10 +21,8 @@ from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
-from mas.training.costs import cost_terms
-from mas.training.rewards import TEAM, total_reward
-from mas.training.sampling.episode_recorder import EpisodeRecorder, add_rewards, decision_group, own_terms, record_turn
-from mas.training.sampling.sampler import Sampler
+from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Reward transforms: from what was judged, counted or estimated to reward terms. Free of torch, one idea per file."""
+"""Reward shaping: from what was judged, counted or estimated to reward terms. Free of torch."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Pick, TaskOutcome
-from mas.training.tasks.cursors import Cursors
+from mas.training.tasks.sources import Cursors
 
 
 @dataclass(frozen=True, slots=True)

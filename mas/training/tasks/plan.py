@@ -1,24 +1,166 @@
-"""What a step plays: the source's picks as tasks of their scenarios, and how they went."""
+"""What a step plays: the source's picks as tasks of their scenarios, and how they went.
 
-from collections.abc import Container, Mapping, Sequence
+An arm is a scenario that tasks come from. Without arms a step takes `Fresh` tasks of the run's scenario.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence, Set
+from dataclasses import dataclass
+from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from mas.config.options import RewardOptions
+import msgspec
+
+from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.tasks import Finite, Pick, TaskOutcome, TaskSource
+from mas.core.seeds import derive_seed
+from mas.core.tasks import Finite, Pick, SplitByContent, TaskOutcome, TaskSource
+from mas.graph.find import find_team
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
-from mas.training.setup import TrainSetup
-from mas.training.tasks.arms import Arm, training_size
-from mas.training.tasks.build import build_source
-from mas.training.tasks.cursors import Fresh
 
+Builder = Callable[[ScenarioOptions], Scenario]
+"""Makes the scenario that options name."""
+OWN = "own"
+"""The one arm of a source that has no others: the run's scenario."""
+_ATTEMPTS = 1000
+_ELSEWHERE = 10**12
 _ROUNDS = 2**40
 """A step draws again as if it were one that is this much later: tasks that no step draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A scenario that training takes tasks from.
+
+    `prefix`: begins the ids of its tasks, so that those of two arms differ. `judge`: the run's own scenario, where it
+    may hold out for the evaluation what this one has for training; None: it does not.
+    """
+
+    scenario: Scenario
+    prefix: str = ""
+    judge: SplitByContent | None = None
+
+    def task(self, index: int) -> Task:
+        """The index-th training task; another one instead if the evaluation has that.
+
+        Raises:
+            ConfigError: the evaluation seems to have them all.
+        """
+        size = training_size(self.scenario)
+        for attempt in range(_ATTEMPTS):
+            number = index + attempt * _ELSEWHERE if size is None else (index + attempt) % size
+            task = self.scenario.task("train", number)
+            if self.judge is None or not self._is_held_out(self.judge, task):
+                return msgspec.structs.replace(task, id=self.prefix + task.id)
+        raise ConfigError(
+            f"{self.prefix}{index}: {_ATTEMPTS} tasks of this arm are all in the evaluation of {self.scenario.name!r}"
+        )
+
+    def _is_held_out(self, judge: SplitByContent, task: Task) -> bool:
+        assert isinstance(self.scenario, SplitByContent)
+        return judge.holds_out(self.scenario.content_of(task))
+
+
+def training_size(scenario: Scenario) -> int | None:
+    """How many training tasks a scenario has, None where they never end."""
+    return scenario.size("train") if isinstance(scenario, Finite) else None
+
+
+def build_arms(
+    tasks: TaskOptions, run: ScenarioOptions, team: str, scenario: Scenario, build: Builder
+) -> dict[str, Arm]:
+    """Every arm of `train.tasks` by its name; without arms the run's scenario alone.
+
+    Args:
+        run: names the run's own scenario, which is `scenario`. team: as `algorithm.team` names it.
+        build: makes the others.
+
+    Raises:
+        ConfigError: a scenario that cannot be made, one with another team, or one whose training tasks cannot be kept
+            apart from the run's evaluation.
+    """
+    options = tasks.arms
+    if not options:
+        return {OWN: Arm(scenario)}
+    made: Mapping[str, Scenario] = {
+        name: _made(f"train.tasks.arms.{name}", arm.scenario, arm.options, run, build) for name, arm in options.items()
+    }
+    return {name: _arm(name, one, team, scenario) for name, one in made.items()}
+
+
+def _made(key: str, name: str | None, options: Mapping[str, object], run: ScenarioOptions, build: Builder) -> Scenario:
+    is_own = name is None or name == run.name
+    wanted = ScenarioOptions(
+        name=run.name if name is None else name, options={**(run.options if is_own else {}), **options}
+    )
+    try:
+        return build(wanted)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
+    key = f"train.tasks.arms.{name}"
+    if find_team(scenario, team) != find_team(own, team):
+        raise ConfigError(
+            f"{key}: team {team!r} of {scenario.name!r} with its options is another than that of {own.name!r}, and one "
+            "team is trained: choose arms with equal teams, or a team from a file by algorithm.team"
+        )
+    why_not_apart = getattr(own, "why_not_apart", None)  # of a user's class
+    if why_not_apart is not None and (why := why_not_apart(scenario)) is not None:
+        raise ConfigError(f"{key}: {why}")
+    if scenario.name != own.name or scenario.fingerprint() == own.fingerprint():
+        return Arm(scenario, prefix=f"{name}:")
+    if not isinstance(own, SplitByContent) or not isinstance(scenario, SplitByContent):
+        raise ConfigError(
+            f"{key}: scenario {own.name!r} does not say which contents it holds out, so that training with other "
+            "options could play what is evaluated; give it content_of and holds_out (mas.core.tasks.SplitByContent)"
+        )
+    return Arm(scenario, prefix=f"{name}:", judge=own)
+
+
+def place(*parts: str | int) -> int:
+    """Where in the endless row of tasks something begins: far from where anything else does."""
+    return derive_seed(*parts) % 10**9 * 1000
+
+
+class Fresh:
+    """Every step has tasks of its own. It remembers nothing: the seed and the step's number say which.
+
+    Args:
+        size: how many tasks there are, None: without end. Of finitely many a step draws without repeating one.
+    """
+
+    def __init__(self, arm: str, size: int | None, seed: int) -> None:
+        self._arm, self._size, self._seed = arm, size, seed
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        if self._size is None:
+            first = place("tasks", self._seed, step)
+            return [Pick(self._arm, first + number) for number in range(count)]
+        random = Random(derive_seed("tasks", self._seed, step))
+        used = {pick.index for pick in without}
+        left = [index for index in range(self._size) if index not in used]
+        drawn = random.sample(left, min(count, len(left)))
+        drawn += random.sample(sorted(used), count - len(drawn))
+        return [Pick(self._arm, index) for index in drawn]
+
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
+        pass
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        pass
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
 
 
 class Planned(NamedTuple):
@@ -108,29 +250,6 @@ class TaskPlan:
                     key: fmean(getattr(outcome, key) for outcome in own) for key in ("success", "reward", "flat")
                 }
         return {"arms": arms, **self._source.metrics()}
-
-
-def plan_tasks(setup: TrainSetup) -> TaskPlan:
-    """What `train.tasks` says, checked. Needs no model.
-
-    Raises:
-        ConfigError: more tasks are wanted than there are.
-    """
-    scenario, tasks = setup.scenario, setup.train.eval_tasks
-    if isinstance(scenario, Finite) and tasks > scenario.size("eval"):
-        raise ConfigError(
-            f"train.eval_tasks is {tasks}, but scenario {scenario.name!r} has {scenario.size('eval')} tasks to "
-            "evaluate on: set it to that at most"
-        )
-    sizes = {name: training_size(arm.scenario) for name, arm in setup.arms.items()}
-    drawn = setup.train.tasks
-    is_again = drawn.source == "epochs" or drawn.replay.share > 0 or any(size is not None for size in sizes.values())
-    if setup.algorithm.sampler.replay is not None and not is_again:
-        raise ConfigError(
-            f"algorithm.sampler.replay has successes of tasks that come again, and train.tasks.source={drawn.source} "
-            f"never plays a task of {scenario.name!r} twice: write train.tasks.source=epochs train.tasks.count=64"
-        )
-    return TaskPlan(build_source(setup.train, sizes), setup.arms)
 
 
 def outcome_of(

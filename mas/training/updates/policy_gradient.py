@@ -1,5 +1,9 @@
-"""The policy gradient: every turn gets an advantage, and its tokens are made more or less likely by it."""
+"""The policy gradient: rows with advantages and penalties, and EPO's entropy smoothing beside it.
 
+Source of the smoothing: EPO, arXiv 2509.22576.
+"""
+
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,18 +14,18 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
+from mas.config.losses import SmoothingOptions
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
 from mas.training.advantage_pipeline import Compare, Known, turn_advantages
-from mas.training.advantages.members import members
-from mas.training.advantages.running import Running
-from mas.training.advantages.uncertainty import entropy_scaled
+from mas.training.advantages.adjustments import entropy_scaled
+from mas.training.advantages.group import Running, members
 from mas.training.batch import TrainRow, train_rows, weighted
 from mas.training.learner import Learner, Logprobs
-from mas.training.losses.penalty import kl_penalty
+from mas.training.losses.policy import kl_penalty
 from mas.training.rewards import rewards_of
 from mas.training.sampling.selection import largest_multiple
-from mas.training.updates.smoother import Smoother
+from mas.training.schedules import PhaseWeight
 from mas.training.updates.update import UpdateResult
 
 
@@ -139,3 +143,74 @@ class PolicyGradient:
         """Mean entropy of each turn's tokens under the policy now; 0 for turns of frozen roles."""
         found = self.learner.entropies(rows)
         return [fmean(found[id(turn)]) if id(turn) in found else 0.0 for turn in turns]
+
+
+class EntropyHistory:
+    """The mean entropy of all tokens so far that were sampled in a step of the episode, one mean per step.
+
+    Source: EPO, arXiv 2509.22576, average entropy of an environment step over past epochs; that tokens, not epochs,
+    weigh equally is our reading.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[int, float] = {}
+        self._counts: dict[int, int] = {}
+
+    def usual(self, step: int) -> float | None:
+        """In nats; None: there is no history of this step, so that nothing can be smoothed."""
+        return self._sums[step] / self._counts[step] if step in self._counts else None
+
+    def add(self, step: int, entropies: Sequence[float]) -> None:
+        """The entropies in nats of the tokens of one turn in that step, once the update that they belong to is done.
+
+        Raises:
+            ValueError: the step is negative, or an entropy is negative or not finite.
+        """
+        wrong = [value for value in entropies if not (math.isfinite(value) and value >= 0)]
+        if wrong or step < 0:
+            raise ValueError(f"entropies {wrong} in step {step}: both must be at least 0, and finite")
+        if entropies:
+            self._sums[step] = self._sums.get(step, 0.0) + math.fsum(entropies)
+            self._counts[step] = self._counts.get(step, 0) + len(entropies)
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a checkpoint."""
+        return {str(step): [self._sums[step], count] for step, count in self._counts.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._sums = {int(step): float(total) for step, (total, _) in state.items()}
+        self._counts = {int(step): int(count) for step, (_, count) in state.items()}
+
+
+class Smoother:
+    """Carries one history per adapter; a turn of which there is none yet is not smoothed."""
+
+    def __init__(self, learner: Learner, options: SmoothingOptions) -> None:
+        self._learner = learner
+        self._weight = options.weight
+        self._phase = PhaseWeight(epochs=options.steps)
+        self._histories: dict[str, EntropyHistory] = {}
+
+    def smoothed(self, rows: Sequence[TrainRow], step: int) -> list[TrainRow]:
+        """The rows of a step (from 1) with what their entropies used to be, which then learns of what they are now."""
+        weight = self._weight * self._phase(step - 1)
+        usual = [self._history(row).usual(row.turn.turn) for row in rows]
+        found = self._learner.entropies(rows)
+        for row in rows:
+            self._history(row).add(row.turn.turn, [max(value, 0.0) for value in found[id(row.turn)]])
+        pairs = zip(rows, usual, strict=True)
+        return [row if own is None else replace(row, usual=own, smoothing=weight) for row, own in pairs]
+
+    def _history(self, row: TrainRow) -> EntropyHistory:
+        return self._histories.setdefault(row.adapter, EntropyHistory())
+
+    def state(self) -> Mapping[str, Any]:
+        """The histories, as JSON."""
+        return {name: history.state() for name, history in self._histories.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state()`."""
+        self._histories = {name: EntropyHistory() for name in state}
+        for name, history in self._histories.items():
+            history.restore(state[name])

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions, RewardOptions
 from mas.core.records import Episode, Group, Turn
-from mas.training.advantages.gae import explained_variance, token_rewards, whitened
-from mas.training.advantages.trajectory import Estimate, estimate
+from mas.training.advantages.gae import Estimate, estimate, explained_variance, token_rewards, whitened
 from mas.training.batch import TrainRow, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
-from mas.training.losses.penalty import kl_penalties
+from mas.training.losses.policy import kl_penalties
 from mas.training.rewards import rewards_of, total_reward
 from mas.training.updates.update import UpdateResult
 

@@ -18,13 +18,13 @@ from mas.config.algorithm import AlgorithmOptions, RewardOptions
 from mas.config.losses import LossOptions
 from mas.config.preference import PreferenceOptions
 from mas.core.records import Episode, Group, Turn
-from mas.training.advantages.value_tree import preference_labels, sibling_pairs
+from mas.training.advantages.tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
+from mas.training.losses.tokens import MetricAccumulator, Metrics
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
-from mas.training.sampling.attempts import repaired
+from mas.training.sampling.facts import repaired
 from mas.training.updates.update import UpdateResult
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)

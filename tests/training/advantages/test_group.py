@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages, group_statistics, groups_of
-from mas.training.advantages.members import check_lengths, standardised, std
+from mas.training.advantages.group import (
+    check_lengths,
+    group_advantages,
+    group_statistics,
+    groups_of,
+    standardised,
+    std,
+)
 
 GOLDEN = ORACLES["28_baselines"]
 # Section 28: one prompt, four samples, of 2, 4, 4 and 2 tokens.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.running import Running
+from mas.training.advantages.group import Running
 
 GOLDEN = ORACLES["04_spiral_rae"]
 RETURNS, ROLES = GOLDEN["returns"], [str(role) for role in GOLDEN["roles"]]

@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 
 from mas.training.advantages.group import group_advantages
-from mas.training.advantages.returns import returns_to_go
-from mas.training.advantages.steps import random_groups, with_steps
-from mas.training.advantages.trajectories import once_per_trajectory, over_trajectories
-from mas.training.losses.aggregation import token_weights
+from mas.training.advantages.steps import (
+    once_per_trajectory,
+    over_trajectories,
+    random_groups,
+    returns_to_go,
+    with_steps,
+)
+from mas.training.batch import token_weights
 
 GIGPO, SRGPO, OPRL = (ORACLES[name] for name in ("06_gigpo", "29_srgpo", "18_oprl"))
 # Section 6: A visits s0, s1, s2 and is paid 1 at its end; B visits s0, s1, s3 and is paid nothing.

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.early import early_bonus
-from mas.training.advantages.uncertainty import confidence, entropy_scaled, modulated_advantages, normalised
+from mas.training.advantages.adjustments import (
+    confidence,
+    early_bonus,
+    entropy_scaled,
+    modulated_advantages,
+    normalised,
+)
 
 EMPG, ASPO = ORACLES["16_empg"], ORACLES["30_aspo"]
 ENTROPIES = [[0.2, 0.8, 1.4], [0.4, 1.0, 0.2]]

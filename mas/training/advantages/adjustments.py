@@ -1,0 +1,199 @@
+"""What changes advantages after the comparison: a bonus for early tools, inheritance, and scales by uncertainty.
+
+The first functions take turns, the others plain numbers.
+"""
+
+import math
+from collections.abc import Container, Hashable, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from mas.config.algorithm import EarlyOptions, UncertaintyOptions
+from mas.core.naming import agent_of
+from mas.core.records import Turn
+from mas.training.advantages.group import check_lengths, members, standardised
+from mas.training.sampling.facts import ToolUse
+
+
+def early_tools(
+    turns: Sequence[Turn], advantages: Sequence[float], options: EarlyOptions, won: Container[str]
+) -> list[float]:
+    """A bonus for tools used early, each trajectory compared with those of its group.
+
+    A position counts the tokens that the whole team has said before the turn with its first call, a length those of the
+    episode: for a single agent those of its answer.
+    """
+    lengths: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for turn in turns:
+        if ToolUse.of(turn).calls:
+            first.setdefault(turn.episode, lengths.get(turn.episode, 0))
+        lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
+    rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())
+    own = [turns[indices[0]] for indices in rows]
+    shaped = early_bonus(
+        [advantages[indices[0]] for indices in rows],
+        [first.get(turn.episode) if turn.episode in won else None for turn in own],
+        [lengths[turn.episode] for turn in own],
+        [turn.group for turn in own],
+        delta=options.delta,
+        bound=options.bound,
+    )
+    by_turn = {i: value for indices, value in zip(rows, shaped, strict=True) for i in indices}
+    return [by_turn[i] for i in range(len(turns))]
+
+
+def inherited(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:
+    """All other agents' turns get the advantage of this agent's trajectory in their episode; 0 where it did not speak.
+
+    Source: MATPO, arXiv 2510.04678, section 3.
+    """
+    pairs = list(zip(turns, advantages, strict=True))
+    of_episode = {turn.episode: advantage for turn, advantage in pairs if agent_of(turn.agent) == agent}
+    return [
+        advantage if agent_of(turn.agent) == agent else of_episode.get(turn.episode, 0.0) for turn, advantage in pairs
+    ]
+
+
+def modulated(
+    turns: Sequence[Turn], advantages: Sequence[float], options: UncertaintyOptions, entropies: Sequence[float]
+) -> list[float]:
+    """By entropy, each role's turns by themselves."""
+    result = list(advantages)
+    for own in members([turn.role for turn in turns]).values():
+        trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
+        steps = [
+            sorted((own[i] for i in indices), key=lambda i: (turns[i].turn, turns[i].visit)) for indices in trajectories
+        ]
+        changed = modulated_advantages(
+            [[advantages[i] for i in indices] for indices in steps],
+            [[entropies[i] for i in indices] for indices in steps],
+            sharpness=options.scale,
+            future_sharpness=options.clarity_scale,
+            future_weight=options.clarity,
+        )
+        for indices, values in zip(steps, changed, strict=True):
+            for i, value in zip(indices, values, strict=True):
+                result[i] = value
+    return result
+
+
+def early_bonus(
+    advantages: Sequence[float],
+    positions: Sequence[int | None],
+    lengths: Sequence[int],
+    keys: Sequence[Hashable],
+    *,
+    delta: float,
+    bound: float,
+) -> list[float]:
+    """A_i + clip(delta (p_i - mean p) / mean L, -bound |A_i|, bound |A_i|), means over the group's eligible answers.
+
+    A bound below 1 keeps every sign, and an advantage of 0 stays 0, so that a group of right answers does not teach
+    the bonus alone. Other answers keep theirs.
+    Source: ASPO, arXiv 2508.19201 (delta and bound are not stated there). |A_i| where the paper has A_i is
+    our reading for a right answer below its group's mean.
+
+    Args:
+        advantages: of N answers. positions: of the first use of the tool, in tokens, in answers that are right and use
+            it; None: not eligible. lengths: of the answers in tokens. keys: their groups.
+        delta: below 0 favours early use. bound: at least 0, below 1.
+
+    Raises:
+        ValueError: lengths differ, the bound is outside [0, 1), or an eligible answer is shorter than 1 token.
+    """
+    check_lengths({"advantages": advantages, "positions": positions, "lengths": lengths, "group keys": keys})
+    if not 0 <= bound < 1:
+        raise ValueError(f"the bound must be at least 0 and below 1, or signs are not kept: it is {bound}")
+    shaped = list(advantages)
+    for indices in members(keys).values():
+        placed = {i: place for i in indices if (place := positions[i]) is not None}
+        if not placed:
+            continue
+        if min(lengths[i] for i in placed) < 1:
+            raise ValueError("an answer that uses a tool has length 0: give the lengths in tokens")
+        middle, long = fmean(placed.values()), fmean(lengths[i] for i in placed)
+        for i, place in placed.items():
+            most = bound * abs(advantages[i])
+            shaped[i] += min(max(delta * (place - middle) / long, -most), most)
+    return shaped
+
+
+def modulated_advantages(
+    advantages: Sequence[Sequence[float]],
+    entropies: Sequence[Sequence[float]],
+    *,
+    sharpness: float,
+    future_sharpness: float,
+    future_weight: float,
+) -> list[list[float]]:
+    """Confident steps count more, uncertain ones less, and steps that lead to a confident one get a bonus.
+
+    With H min-max normalised over the batch: A_t = A g(H_t) + future_weight f(H_(t+1)), g = exp(-sharpness H) / its
+    mean over the batch, f = exp(-future_sharpness H), no bonus for the last step (our reading); at last the batch's
+    mean is taken off.
+    Source: EMPG, arXiv 2509.09265; the exponential form of f is our reading.
+
+    Args:
+        advantages: of N trajectories' steps, equal within one where only trajectories were compared.
+        entropies: of the same steps, the mean over the step's tokens.
+
+    Returns:
+        N x steps of that trajectory.
+
+    Raises:
+        ValueError: lengths differ.
+    """
+    check_lengths({"advantages of trajectories": advantages, "trajectories with entropies": entropies})
+    normal = normalised(entropies)
+    scales = confidence(normal, sharpness)
+    rows = []
+    for advantage, own, scale in zip(advantages, normal, scales, strict=True):
+        bonus = [future_weight * math.exp(-future_sharpness * after) for _, after in pairwise(own)] + [0.0]
+        check_lengths({"advantages of a trajectory": advantage, "entropies of it": own})
+        parts = zip(advantage, scale, bonus[: len(own)], strict=True)
+        rows.append([value * factor + extra for value, factor, extra in parts])
+    return centred(rows)
+
+
+def normalised(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """(x - least) / (most - least) over all rows together; 0 where all are equal."""
+    every = [value for row in rows for value in row]
+    least, most = min(every, default=0.0), max(every, default=0.0)
+    return [[(value - least) / (most - least) if most > least else 0.0 for value in row] for row in rows]
+
+
+def confidence(rows: Sequence[Sequence[float]], sharpness: float) -> list[list[float]]:
+    """g = exp(-sharpness H) / mean over all rows together of exp(-sharpness H): its mean is one."""
+    raw = [[math.exp(-sharpness * value) for value in row] for row in rows]
+    mean = fmean([value for row in raw for value in row] or [1.0])
+    return [[value / mean for value in row] for row in raw]
+
+
+def centred(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Less the mean over all rows together."""
+    mean = fmean([value for row in rows for value in row] or [0.0])
+    return [[value - mean for value in row] for row in rows]
+
+
+def surprise(logprobs: Sequence[float]) -> float:
+    """-mean log p of tokens that were drawn: an unbiased estimate of the mean entropy a token, in nats; 0 for none.
+
+    Source: AT2PO, arXiv 2601.04767 (as its code has it): the entropy of a node.
+    """
+    return -fmean(logprobs) if logprobs else 0.0
+
+
+def entropy_scaled(advantages: Sequence[float], entropies: Sequence[float], weight: float = 0.2) -> list[float]:
+    """A (1 + weight z(H)), z over all that is given: uncertain tokens count more.
+
+    Source: AEPO, arXiv 2510.14545 (over the batch's trained tokens).
+
+    Args:
+        advantages: of N tokens (or turns). entropies: of their distributions, in nats, without gradient.
+
+    Raises:
+        ValueError: the two lengths differ.
+    """
+    check_lengths({"advantages": advantages, "entropies": entropies})
+    return [a * (1 + weight * z) for a, z in zip(advantages, standardised(entropies), strict=True)]

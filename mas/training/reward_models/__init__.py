@@ -1,1 +1,0 @@
-"""Rewards that are learned: models that say what each turn of a trajectory is paid."""
