@@ -13,11 +13,11 @@ from rich.text import Text
 
 from mas.config.load import load_run_config
 from mas.config.options import Config, ScenarioOptions
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
+from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.printable import printable
-from mas.core.script import random_script
-from mas.core.tasks import Finite
+from mas.core.scenario import Finite
+from mas.core.text import printable
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred

@@ -9,9 +9,9 @@ from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import serve
 from mas.core.bus import Bus
+from mas.core.concurrency import together
 from mas.core.errors import RunError
 from mas.core.messages import Envelope, Note, Payload
-from mas.core.together import together
 
 OURS = "mas MemoryBus"
 

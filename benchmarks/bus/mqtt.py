@@ -17,8 +17,8 @@ from benchmarks.bus.options import AIOMQTT, Amounts
 from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.serve import serve
+from mas.core.concurrency import together
 from mas.core.messages import Envelope, Note, Payload
-from mas.core.together import together
 
 OVER_MQTT = "mas MqttBus"
 _NO_DELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)

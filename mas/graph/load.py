@@ -10,11 +10,10 @@ from pydantic_core import ErrorDetails
 
 from mas.config.plain_yaml import PlainLoader
 from mas.core.errors import GraphError
-from mas.core.joins import JoinSpec
 from mas.core.naming import did_you_mean
-from mas.core.policy import Budget, Budgets, Policy, Price, Retries
-from mas.core.replicas import Replicas
-from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
+from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
+from mas.core.role import RoleSpec
+from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
 
 
 def load_team(source: Path | str | Mapping[str, object]) -> TeamSpec:

@@ -7,9 +7,9 @@ from mas.core.messages import Items, Note
 from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
+from mas.core.text import parse_template
 from mas.graph.check_maps import mapped_agents
 from mas.graph.policies import told
-from mas.graph.template import parse_template
 from mas.graph.text import edge_text
 
 

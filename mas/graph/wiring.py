@@ -13,7 +13,8 @@ from typing import Final
 import networkx as nx
 
 from mas.core.naming import local_name, scoped
-from mas.core.team import DONE, START, USUAL_ITEMS, EdgeSpec, TeamSpec
+from mas.core.role import USUAL_ITEMS
+from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.loops import Ends, Loop, find_loops, most_visits, release_waves
 
 ALL: Final = 0

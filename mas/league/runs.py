@@ -14,8 +14,8 @@ from mas.config.options import ModelOptions, ScenarioOptions
 from mas.config.sources import RunSource
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
+from mas.core.naming import derive_seed, digest
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translated
 from mas.league.match import Chance

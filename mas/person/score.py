@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from mas.core.environment import Environment
+from mas.core.environment import Environment, Move, Reward
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
-from mas.core.reward import Move, Reward
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint
 

@@ -10,11 +10,11 @@ from rich.text import Text
 from mas.bus.memory import MemoryBus
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import AgentFailed
-from mas.core.excerpt import quoted, shortened
 from mas.core.messages import Envelope, Payload
 from mas.core.records import Episode
 from mas.core.role import Role, View
 from mas.core.team import TeamSpec
+from mas.core.text import quoted, shortened
 from mas.graph.plan import compile_team
 from mas.person.cast import Partners
 from mas.person.score import OwnTerms, measured, scored

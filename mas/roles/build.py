@@ -5,8 +5,8 @@ from inspect import isclass
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.role import Role
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import Role, RoleSpec
+from mas.core.team import TeamSpec
 from mas.roles.base import PromptedRole
 from mas.roles.executor import Executor
 from mas.roles.feedback import FeedbackAgent

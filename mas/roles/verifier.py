@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload, Verdict
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.roles.base import PromptedRole
 
 

@@ -10,11 +10,11 @@ import msgspec
 from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Delivery, Envelope, Payload
-from mas.core.naming import agent_of
-from mas.core.policy import NO_POLICY, Policy, policy_of
+from mas.core.naming import Part, agent_of, derive_seed
+from mas.core.policy import NO_POLICY, Policy
 from mas.core.records import Attempt
 from mas.core.role import Message, View
-from mas.core.seeds import Part, derive_seed
+from mas.core.team import policy_of
 from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
 from mas.runtime.attempts import OnAttempt, ask_with_retries
 from mas.runtime.budget import Accounts, Bill, Spent, spend

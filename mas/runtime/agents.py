@@ -11,13 +11,13 @@ from typing import ClassVar, Protocol
 import msgspec
 from pydantic import ConfigDict
 
+from mas.core.concurrency import together
 from mas.core.engine import Engine, Generation, PinnedAdapter, Request, Sampling
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
 from mas.core.role import ConstrainedRole, Role, View
-from mas.core.stopwatch import in_environment
-from mas.core.together import together
+from mas.core.tracing import in_environment
 from mas.runtime.streaming import Piece, Tell, generate_streaming
 
 

@@ -19,9 +19,9 @@ from mas.core.errors import (
     RemoteError,
     ReplayError,
 )
+from mas.core.naming import Part, derive_seed
 from mas.core.policy import Policy, Retries
 from mas.core.records import Attempt
-from mas.core.seeds import Part, derive_seed
 
 T = TypeVar("T")
 OnAttempt = Callable[[Attempt], None]

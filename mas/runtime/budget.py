@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from mas.core.errors import BudgetExceeded
-from mas.core.policy import NO_POLICY, Budget, Price, policy_of
-from mas.core.team import TeamSpec
+from mas.core.policy import NO_POLICY, Budget, Price
+from mas.core.team import TeamSpec, policy_of
 
 T = TypeVar("T")
 _UNLIMITED = Budget()

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.core.records import Attempt
-from mas.core.together import together
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import EnvironmentAgent, ObserveReply, ObserveRequest, StepReply, StepRequest

@@ -15,11 +15,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from mas.core.errors import RunError
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload
-from mas.core.naming import did_you_mean, instance
+from mas.core.messages import Action, Failure, Payload, joint_action
+from mas.core.naming import did_you_mean, digest, instance
 from mas.core.role import Message
-from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow_state import READY, RUNNING, STALE, WAITING, FlowState, MapInstances
 from mas.runtime.joins import has_begun

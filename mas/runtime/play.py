@@ -11,7 +11,7 @@ from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.policy import policy_of
+from mas.core.team import policy_of
 from mas.runtime.flow import Flow
 from mas.runtime.joins import JoinTimers
 from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo

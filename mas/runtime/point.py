@@ -8,7 +8,7 @@ from mas.core.environment import Environment, Observation
 from mas.core.messages import Payload
 from mas.core.naming import agent_of, local_name
 from mas.core.role import View
-from mas.core.stopwatch import in_environment
+from mas.core.tracing import in_environment
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 

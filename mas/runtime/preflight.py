@@ -9,7 +9,7 @@ from mas.bus.mqtt.presence import Owns, any_address
 from mas.bus.mqtt.topics import Peer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, listed
-from mas.core.replicas import Replicas
+from mas.core.policy import Replicas
 from mas.core.team import COORDINATOR, TeamSpec
 from mas.runtime.agents import TEAM_PAYLOADS
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from mas.bus.serve import Handler, Service, serve
 from mas.core.bus import Bus
+from mas.core.concurrency import together
 from mas.core.errors import RunError
 from mas.core.naming import did_you_mean
-from mas.core.replicas import Replicas
-from mas.core.together import together
+from mas.core.policy import Replicas
 
 USUAL = Replicas()
 """The limits of an agent without an entry."""

@@ -17,9 +17,9 @@ import msgspec
 
 from mas.bus.traced import TracedSender
 from mas.core.bus import Bus, Gap, Restart
+from mas.core.concurrency import together
 from mas.core.engine import Engine, Generation, Request
 from mas.core.messages import Envelope, Payload
-from mas.core.together import together
 from mas.serving.detokenizer import Detokenizer
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Script, Task
 from mas.core.errors import ConfigError
-from mas.core.reward import Move, Reward
+from mas.core.naming import digest
 from mas.core.scenario import Scenario, Split
-from mas.core.script import Script
-from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.world import is_held_out, split_task
@@ -28,7 +26,7 @@ class NoOwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class FolderScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.tasks.SplitByContent`.
+    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.scenario.SplitByContent`.
 
     Attributes:
         options_key: all options as text, part of the fingerprint.

@@ -13,9 +13,8 @@ import msgspec
 
 from mas.core.environment import Answered, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import did_you_mean
+from mas.core.naming import derive_seed, did_you_mean, digest
 from mas.core.scenario import Split
-from mas.core.seeds import derive_seed, digest
 
 State = TypeVar("State", bound=msgspec.Struct)
 Content = TypeVar("Content")

@@ -11,7 +11,7 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import EnvironmentFault
-from mas.core.seeds import digest
+from mas.core.naming import digest
 from mas.scenarios.bridges.game import GameEnvironment
 
 Record = TypeVar("Record", bound=msgspec.Struct)

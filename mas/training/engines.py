@@ -1,7 +1,7 @@
 """The engine of a team: started, and asked for what it needs before anything is written."""
 
 from mas.config.options import EngineOptions
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
 from mas.serving.model import BaseModel
 from mas.serving.remote_vllm import RemoteVllmEngine

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mas.core.bus import Gap, Restart
 from mas.core.naming import agent_of
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.graph.plan import TeamPlan
 from mas.runtime.streaming import Piece, streamed_to
 

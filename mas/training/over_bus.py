@@ -19,10 +19,10 @@ from mas.bus.mqtt.leases import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import serve
 from mas.config.options import EngineOptions
+from mas.core.concurrency import together
 from mas.core.engine import PinnedAdapter
 from mas.core.errors import ConfigError, NoRoute
 from mas.core.naming import listed
-from mas.core.together import together
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.preflight import team_owns, who_is_there
 from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
-from mas.core.reward import LARGEST, check_finite
+from mas.core.environment import LARGEST, check_finite
 from mas.training.schedules import stage_number
 
 TEAM, OWN = "team.", "own."

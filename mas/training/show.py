@@ -10,8 +10,8 @@ from rich.text import Text
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
-from mas.core.printable import printable
 from mas.core.records import Attempt, Episode, Line
+from mas.core.text import printable
 from mas.graph.plan import TeamPlan
 from mas.runtime.events import Setting
 from mas.runtime.flow import Flow

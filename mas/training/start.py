@@ -1,6 +1,6 @@
 """The adapters that training starts from."""
 
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.saved import adapters_from_run

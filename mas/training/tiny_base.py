@@ -15,9 +15,9 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import TinyOptions
-from mas.core.cache import cache_directory
+from mas.core.machine import cache_directory
+from mas.core.naming import digest
 from mas.core.scenario import Scenario
-from mas.core.seeds import digest
 from mas.serving.forward import pad_left, right_aligned
 from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
 

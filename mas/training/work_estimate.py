@@ -12,7 +12,7 @@ import networkx as nx
 
 from mas.core.naming import local_name
 from mas.core.role import View
-from mas.core.tasks import Finite
+from mas.core.scenario import Finite
 from mas.graph.plan import TeamPlan
 from mas.roles import build_roles
 from mas.serving.model import ModelText

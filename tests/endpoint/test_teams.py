@@ -10,7 +10,7 @@ from conftest import SMALL, TINY, BaseFor
 from loud import loud_adapter
 
 from mas.config.options import ScenarioOptions
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.endpoint import TeamModel, build_app
 from mas.endpoint.teams import Situation
 from mas.runtime.flow import Flow

@@ -7,7 +7,7 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
+from mas.core.messages import joint_action
 from mas.core.scenario import Scenario
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team

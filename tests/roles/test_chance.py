@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from mas.core.messages import Failure
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.roles import build_role
 from mas.roles.chance import random_answer
 

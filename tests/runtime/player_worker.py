@@ -14,7 +14,7 @@ from play_lives import World
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.messages import PAYLOADS, Payload
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.agents import TEAM_PAYLOADS
 from mas.runtime.point import DecisionPoint

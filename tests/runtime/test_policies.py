@@ -26,8 +26,9 @@ from mas.core.errors import (
     RemoteError,
 )
 from mas.core.messages import Beat, Envelope, Payload
-from mas.core.policy import Budget, Retries, policy_of
+from mas.core.policy import Budget, Retries
 from mas.core.records import Attempt
+from mas.core.team import policy_of
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

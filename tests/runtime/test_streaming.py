@@ -18,7 +18,7 @@ from mas.core.bus import Bus, Gap, Restart
 from mas.core.engine import Generation, Request
 from mas.core.environment import Task
 from mas.core.messages import Envelope, Note
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing

@@ -11,7 +11,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus
 from mas.core.environment import Task
 from mas.core.messages import Payload
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

@@ -29,10 +29,9 @@ from installed import INSTALLED
 
 from mas.config.options import ScenarioOptions
 from mas.core import environment as contract
-from mas.core.environment import Environment
+from mas.core.environment import Environment, Move
 from mas.core.errors import ConfigError, SandboxError
 from mas.core.naming import agent_of
-from mas.core.reward import Move
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan, compile_team

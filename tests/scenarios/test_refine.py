@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Task
 from mas.core.messages import Action, Failure, Feedback, Note
-from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from mas.config.options import RewardOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Note, Payload, Plan
-from mas.core.reward import Move, Reward
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow

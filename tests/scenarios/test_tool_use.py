@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan
-from mas.core.reward import Move, Reward
 from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow

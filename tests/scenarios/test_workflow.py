@@ -10,12 +10,10 @@ from parts import runtime_of, sample, turns_of
 
 from mas.config.load import load_config
 from mas.config.options import SamplerOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload, Plan
+from mas.core.environment import Environment, Move, Reward, Task
+from mas.core.messages import Action, Failure, Payload, Plan, joint_action
 from mas.core.records import Episode
-from mas.core.reward import Move, Reward
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.tasks import LOOK_UP, Puzzle, ToolRules

@@ -16,9 +16,8 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Payload, Verdict
-from mas.core.reward import Move
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry

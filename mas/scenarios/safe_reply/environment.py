@@ -17,10 +17,9 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import Task
+from mas.core.environment import Move, Task
 from mas.core.messages import Action, Payload, Verdict
 from mas.core.records import Episode
-from mas.core.reward import Move
 from mas.core.scenario import Scenario, Split
 from mas.roles.base import PromptedRole
 from mas.scenarios.noisy_teacher import NoisyTeacher

@@ -16,10 +16,8 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload, Plan
-from mas.core.reward import Move
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
 from mas.roles.planner import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.folder import FolderScenario

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence, Sized
 from statistics import fmean
 
-from mas.core.reward import LARGEST, is_bounded
+from mas.core.environment import LARGEST, is_bounded
 
 EPS = 1e-6
 """Is added to a standard deviation before anything is divided by it."""

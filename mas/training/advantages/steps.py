@@ -7,8 +7,8 @@ A_episode has its statistics once per trajectory (`trajectories`).
 import random
 from collections.abc import Hashable, Sequence
 
+from mas.core.naming import Part, derive_seed
 from mas.core.records import Fact
-from mas.core.seeds import Part, derive_seed
 from mas.training.advantages.members import check_lengths, members
 
 

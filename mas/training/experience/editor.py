@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mas.core.cost import FREE, Cost
+from mas.core.records import NO_COST, Cost
 from mas.training.experience.library import Library
 from mas.training.experience.operations import Operation, Refusal
 from mas.training.experience.rollouts import LessonGroup
@@ -16,7 +16,7 @@ class Proposal:
 
     operations: tuple[Operation, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    cost: Cost = FREE
+    cost: Cost = NO_COST
 
 
 class Editor(Protocol):

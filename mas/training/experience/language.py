@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mas.config.experience import ExperienceOptions
-from mas.core.cost import FREE, Cost, asked
+from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
-from mas.core.seeds import derive_seed
-from mas.core.together import together
+from mas.core.naming import derive_seed
+from mas.core.records import NO_COST, Cost, cost_of_call
 from mas.runtime.agents import ModelEndpoint
 from mas.training.experience.editor import Proposal
 from mas.training.experience.library import Library
@@ -27,7 +27,7 @@ from mas.training.experience.wording import COACH, ask_consolidation, ask_experi
 class _Spent:
     """What one proposal has cost so far, and what of its answers could not be read."""
 
-    cost: Cost = FREE
+    cost: Cost = NO_COST
     refused: list[Refusal] = field(default_factory=list)
 
     def proposal(self, operations: Sequence[Operation] = ()) -> Proposal:
@@ -94,5 +94,5 @@ class LanguageEditor:
         request = Request(prompt_ids=prompt_ids, sampling=self._sampling, seeds=(seed,), adapter=self._endpoint.adapter)
         (generation,) = await engine.generate(request)
         ids = generation.token_ids
-        spent.cost += asked(len(prompt_ids), len(ids))
+        spent.cost += cost_of_call(len(prompt_ids), len(ids))
         return tokenizer.decode(ids[:-1] if generation.finish == "stop" else ids).strip()

@@ -14,8 +14,8 @@ from statistics import fmean
 from torch import Tensor
 
 from mas.config.reward_model import RewardModelOptions
+from mas.core.naming import derive_seed
 from mas.core.records import Group
-from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.metric_accumulator import MetricAccumulator, Metrics

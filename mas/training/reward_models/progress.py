@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mas.config.critic import CriticOptions
 from mas.config.reward_model import RewardModelOptions
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner

@@ -11,8 +11,8 @@ from typing import Self
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError, RunError
 from mas.core.messages import Payload
-from mas.core.seeds import derive_seed
-from mas.core.stopwatch import in_environment
+from mas.core.naming import derive_seed
+from mas.core.tracing import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, team_action

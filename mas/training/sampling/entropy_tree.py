@@ -12,12 +12,12 @@ from statistics import fmean
 
 import msgspec
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
+from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group, Turn, facts_of
-from mas.core.seeds import derive_seed
-from mas.core.stopwatch import in_environment
-from mas.core.together import together
+from mas.core.tracing import in_environment
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
 from mas.training.sampling.episode_recorder import EpisodeRecorder, record_turn

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
-from mas.core.environment import Environment, Step, Task, measures_of, world_of
+from mas.core.environment import Environment, Move, Reward, Step, Task, check_finite, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import agent_of
+from mas.core.naming import agent_of, digest
 from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
-from mas.core.reward import Move, Reward, check_finite
-from mas.core.seeds import digest
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.play import team_action

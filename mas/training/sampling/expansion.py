@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Protocol
 
 from mas.config.algorithm import BranchOptions
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.training.advantages.uncertainty import surprise
 from mas.training.sampling.branching import BRANCH_FROM, branch_score, to_expand, whole_rollouts
 from mas.training.sampling.chains import Chain, ChainDecision

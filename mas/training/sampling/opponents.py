@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from mas.core.environment import Environment
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.runtime.episodes import OpponentPolicies
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 

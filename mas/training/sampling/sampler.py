@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mas.config.options import RewardOptions, SamplerOptions
-from mas.core.reward import Reward
+from mas.core.environment import Reward
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.episode_recorder import EpisodeRecorder

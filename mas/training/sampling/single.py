@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
+from mas.core.naming import derive_seed
 from mas.core.records import Episode
-from mas.core.seeds import derive_seed
-from mas.core.stopwatch import in_environment
+from mas.core.tracing import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.flow import Flow
 from mas.runtime.point import DecisionPoint

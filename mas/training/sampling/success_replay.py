@@ -10,8 +10,8 @@ from random import Random
 import msgspec
 
 from mas.core.errors import CheckpointError
+from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
-from mas.core.seeds import derive_seed
 
 Trajectories = list[tuple[Turn, ...]]
 """All turns of each episode, the oldest episode first."""

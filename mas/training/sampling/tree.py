@@ -7,14 +7,13 @@ committed before the later agents are scored.
 
 from dataclasses import dataclass
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
-from mas.core.naming import agent_of
+from mas.core.naming import agent_of, derive_seed, digest
 from mas.core.records import Episode
-from mas.core.seeds import derive_seed, digest
-from mas.core.stopwatch import in_environment
-from mas.core.together import together
+from mas.core.tracing import in_environment
 from mas.runtime.agents import Candidate
 from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow

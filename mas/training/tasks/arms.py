@@ -9,8 +9,7 @@ from mas.config.options import ScenarioOptions
 from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
-from mas.core.scenario import Scenario
-from mas.core.tasks import Finite, SplitByContent
+from mas.core.scenario import Finite, Scenario, SplitByContent
 from mas.graph.find import find_team
 
 Builder = Callable[[ScenarioOptions], Scenario]
@@ -108,6 +107,6 @@ def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
     if not isinstance(own, SplitByContent) or not isinstance(scenario, SplitByContent):
         raise ConfigError(
             f"{key}: scenario {own.name!r} does not say which contents it holds out, so that training with other "
-            "options could play what is evaluated; give it content_of and holds_out (mas.core.tasks.SplitByContent)"
+            "options could play what is evaluated; give it content_of and holds_out (mas.core.scenario.SplitByContent)"
         )
     return Arm(scenario, prefix=f"{name}:", judge=own)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
-from mas.core.tasks import TaskSource
+from mas.core.scenario import TaskSource
 from mas.training.tasks.curriculum import Curriculum
 from mas.training.tasks.cursors import Cursors, Fresh
 from mas.training.tasks.epochs import Epochs

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from statistics import fmean
 from typing import Any
 
-from mas.core.tasks import Pick, TaskOutcome
+from mas.core.scenario import Pick, TaskOutcome
 from mas.training.tasks.cursors import Cursors
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence, Set
 from random import Random
 from typing import Any
 
-from mas.core.seeds import derive_seed
-from mas.core.tasks import Pick, TaskOutcome
+from mas.core.naming import derive_seed
+from mas.core.scenario import Pick, TaskOutcome
 
 
 def place(*parts: str | int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from mas.core.tasks import Pick, TaskOutcome
+from mas.core.scenario import Pick, TaskOutcome
 from mas.training.tasks.cursors import Cursors
 from mas.training.tasks.shares import due, proportions
 

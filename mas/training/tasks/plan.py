@@ -8,8 +8,7 @@ from mas.config.options import RewardOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
-from mas.core.scenario import Scenario
-from mas.core.tasks import Finite, Pick, TaskOutcome, TaskSource
+from mas.core.scenario import Finite, Pick, Scenario, TaskOutcome, TaskSource
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
 from mas.training.setup import TrainSetup

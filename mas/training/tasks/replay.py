@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from mas.config.tasks import ReplayOptions
-from mas.core.tasks import Pick, TaskOutcome, TaskSource
+from mas.core.scenario import Pick, TaskOutcome, TaskSource
 from mas.training.tasks.shares import due
 
 _NEW, _AGAIN = "new", "again"

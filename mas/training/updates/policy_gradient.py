@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
+from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
-from mas.core.seeds import derive_seed
 from mas.training.advantage_pipeline import Compare, Known, turn_advantages
 from mas.training.advantages.members import members
 from mas.training.advantages.running import Running

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.reward_model import RewardModelOptions
+from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
 from mas.core.records import Episode
-from mas.core.reward import LARGEST, is_bounded
 from mas.training.learner import Learner
 from mas.training.reward_models.implicit import ImplicitModel
 from mas.training.reward_models.model import RewardModel, Trajectory, trajectories_of
