@@ -27,7 +27,7 @@ from mas.endpoint.ask import seeds_from
 from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
-from mas.runtime.events import Setting
+from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import Play, ReplayLog
 
 KEY_HEADER = "Idempotency-Key"

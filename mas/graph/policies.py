@@ -1,11 +1,11 @@
-"""Checks that policies say what a team can do: whom they name, what a stand-in can say, what has a price."""
+"""Checks of what a team sets for its members: policies, joins and replicas name somebody, and have an effect."""
 
 from collections.abc import Mapping, Set
 
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, scoped
 from mas.core.policy import Policy
 from mas.core.role import Role
-from mas.core.team import START, TeamSpec
+from mas.core.team import DONE, START, TeamSpec
 
 
 def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
@@ -108,3 +108,36 @@ def _price_problems(spec: TeamSpec) -> list[str]:
         for name, role in spec.roles.items()
         if role.price is None
     ]
+
+
+def join_problems(spec: TeamSpec) -> list[str]:
+    """Problems of a team's `joins`. Edges of one source count as one branch; those that lead back do not count."""
+    known = (*spec.members(), DONE, *spec.teams, *(scoped(team, DONE) for team in spec.teams))
+    problems = []
+    for name, join in spec.joins.items():
+        if name not in known:
+            problems.append(f"'joins' names the unknown agent {name!r}. {did_you_mean(name, known)}")
+            continue
+        branches = dict.fromkeys(edge.source for edge in spec.edges if edge.target == name and edge.loop is None)
+        found = f"{len(branches)} ({', '.join(branches)})" if branches else "none"
+        if isinstance(join.need, int) and join.need > max(len(branches), 1):
+            problems.append(f"the join of {name!r} needs {join.need} branches, but there are {found}; lower 'need'")
+        if join.timeout_s is not None and len(branches) < 2:
+            problems.append(
+                f"the join of {name!r} has timeout_s: {join.timeout_s:g}, but waits for nothing: its branches are "
+                f"{found}; remove it"
+            )
+    return problems
+
+
+def replica_problems(spec: TeamSpec) -> list[str]:
+    """Problems of a team's `replicas`: names of nobody, and several of one person."""
+    members = spec.members()
+    known = {**members, **{name: name for name in spec.stand_ins()}}
+    problems = []
+    for name, limits in spec.replicas.items():
+        if name not in known:
+            problems.append(f"'replicas' names the unknown agent {name!r}. {did_you_mean(name, known)}")
+        elif known[name] in spec.roles and spec.roles[known[name]].voice == "human" and limits.most > 1:
+            problems.append(f"'replicas': a person plays agent {name!r}, and is not more than one; remove the key")
+    return problems

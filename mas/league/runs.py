@@ -21,9 +21,8 @@ from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translate
 from mas.league.match import Chance
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel

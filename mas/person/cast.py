@@ -13,7 +13,7 @@ from mas.core.role import Role
 from mas.core.scenario import Scenario, Split
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.chance import random_answer
+from mas.roles.kinds import random_answer
 
 Others = Literal["model", "random", "expert"]
 

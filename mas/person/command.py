@@ -22,7 +22,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed, listed
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.observe.trust_option import Trust
 from mas.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import resolve

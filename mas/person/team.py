@@ -19,11 +19,9 @@ from mas.graph.plan import compile_team
 from mas.person.cast import Partners
 from mas.person.score import OwnTerms, measured, scored
 from mas.roles import build_roles
-from mas.runtime.flow import Flow
-from mas.runtime.interrupt import drains_on_interrupt
+from mas.runtime.flow import DecisionPoint, Flow
 from mas.runtime.play import team_action
-from mas.runtime.point import DecisionPoint
-from mas.runtime.team import TeamRuntime
+from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.single import SingleDecision

@@ -13,7 +13,18 @@ from mas.core.naming import did_you_mean
 from mas.core.role import USUAL_ITEMS, Message, RoleSpec, View
 from mas.core.text import EXPERIENCES, Template, parse_template
 from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
-from mas.roles.lists import listed
+
+_MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+NOTHING = "none"
+"""The answer that is an empty list."""
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of a text: one per line, without the mark or number that it may begin with; `none` alone has none."""
+    lines = (_MARK.sub("", line, count=1).strip() for line in text.splitlines() if line.strip())
+    items = tuple(line for line in lines if line)
+    return () if [item.strip(".").casefold() for item in items] == [NOTHING] else items
+
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 

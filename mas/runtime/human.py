@@ -16,7 +16,7 @@ from mas.core.messages import Envelope, Failure
 from mas.core.naming import did_you_mean, digest
 from mas.core.role import Role, View
 from mas.core.text import quoted
-from mas.runtime.agents import AgentAnswer, Ask, Candidate
+from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.runtime.replay_log import ReplayLog
 
 _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")

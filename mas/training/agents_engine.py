@@ -8,8 +8,8 @@ from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import EngineError, RunError, UnknownAdapter
 from mas.core.messages import Envelope
-from mas.runtime.agents import CompletionScores, Fetch, Fetched, Score
-from mas.runtime.remote import UntilThere, insist
+from mas.runtime.payloads import CompletionScores, Fetch, Fetched, Score
+from mas.runtime.placement import UntilThere, insist
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files
 from mas.serving.publication import AdapterVersion

@@ -20,10 +20,9 @@ from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
-from mas.runtime.interrupt import drains_on_interrupt
-from mas.runtime.point import DecisionPoint
-from mas.runtime.team import TeamRuntime
+from mas.graph.load import find_team
+from mas.runtime.flow import DecisionPoint
+from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights

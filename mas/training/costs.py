@@ -6,8 +6,8 @@ from mas.config.cost import Cost
 from mas.core.errors import ConfigError
 from mas.core.policy import Price
 from mas.core.team import TeamSpec
-from mas.runtime.agents import Candidate
-from mas.runtime.budget import Spent
+from mas.runtime.payloads import Candidate
+from mas.runtime.policies import Spent
 from mas.training.rewards import OWN
 
 TERMS: dict[Cost, str] = {"tokens": "cost_tokens", "price": "cost_price", "seconds": "cost_seconds"}

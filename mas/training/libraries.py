@@ -18,7 +18,7 @@ from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.experiences import taught, unlearned
+from mas.roles.kinds import taught, unlearned
 from mas.serving.weights import AdapterWeights
 from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint

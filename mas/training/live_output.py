@@ -12,7 +12,8 @@ from mas.core.bus import Gap, Restart
 from mas.core.naming import agent_of
 from mas.core.text import printable
 from mas.graph.plan import TeamPlan
-from mas.runtime.streaming import Piece, streamed_to
+from mas.runtime.payloads import Piece
+from mas.runtime.streaming import streamed_to
 
 _SHOWN = 400
 """Characters of a text that are shown, its last ones: what scrolled away cannot be taken back."""

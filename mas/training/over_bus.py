@@ -23,10 +23,9 @@ from mas.core.concurrency import together
 from mas.core.engine import PinnedAdapter
 from mas.core.errors import ConfigError, NoRoute
 from mas.core.naming import listed
-from mas.runtime.agents import TEAM_PAYLOADS
-from mas.runtime.preflight import team_owns, who_is_there
-from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
-from mas.runtime.remote import RemoteAgents
+from mas.runtime.payloads import TEAM_PAYLOADS
+from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole, RemoteAgents
+from mas.runtime.processes import team_owns, who_is_there
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.agents_engine import AgentsEngine

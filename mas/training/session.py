@@ -10,7 +10,7 @@ from mas.core.bus import Bus
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan
 from mas.runtime.human import HumanDesk
-from mas.runtime.process_role import RUN, ProcessRole
+from mas.runtime.placement import RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel

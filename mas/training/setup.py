@@ -12,10 +12,10 @@ from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, 
 from mas.config.servers import PeerOptions
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
-from mas.roles.experiences import taught
+from mas.roles.kinds import taught
 from mas.training.tasks.arms import Arm
 
 

@@ -13,9 +13,8 @@ from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Line
 from mas.core.text import printable
 from mas.graph.plan import TeamPlan
-from mas.runtime.events import Setting
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
 from mas.training.gates import gates, loops_of
 from mas.training.live_output import LiveOutput

@@ -19,7 +19,7 @@ from mas.bus.serve import serve
 from mas.bus.wire import pack
 from mas.core.errors import JournalError, ReplayError
 from mas.core.messages import Envelope, Note, Payload
-from mas.runtime.events import Beginning
+from mas.runtime.replay_events import Beginning
 from mas.runtime.replay_log import ReplayLog
 from mas.testing.bus_suite import next_text
 

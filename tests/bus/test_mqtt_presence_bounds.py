@@ -20,7 +20,7 @@ from mas.bus.serve import serve
 from mas.core.errors import Malformed
 from mas.core.messages import Note
 from mas.protocols import plan_execute
-from mas.runtime.preflight import team_owns
+from mas.runtime.processes import team_owns
 
 EVE, BOB = "eve", "bob"
 

@@ -17,10 +17,10 @@ from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, ReplayError
 from mas.core.messages import Envelope, Note, Payload
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.bus_suite import next_text, start

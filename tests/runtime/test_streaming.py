@@ -23,11 +23,10 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.agents import TEAM_PAYLOADS, AgentAnswer, Ask
 from mas.runtime.agents import ModelEndpoint as TeamVoice
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint, look
-from mas.runtime.streaming import Piece, ask_streaming, streamed_to
+from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.payloads import TEAM_PAYLOADS, AgentAnswer, Ask, Piece
+from mas.runtime.streaming import ask_streaming, streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Action
 from mas.core.records import Cost, Episode, cost_metrics, cost_of, cost_of_call, total_cost
-from mas.runtime.agents import Candidate
+from mas.runtime.payloads import Candidate
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.modes import SAMPLERS
 

@@ -20,7 +20,7 @@ from mas.config.options import Config
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.tracing import in_environment, measuring
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles

@@ -18,7 +18,7 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
-from mas.roles.planner import Planner
+from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher

@@ -14,7 +14,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Move, Observation, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
-from mas.roles.planner import Planner
+from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import LOOK_UP, ToolRules
 from mas.scenarios.workflow.jobs import (

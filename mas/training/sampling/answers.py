@@ -11,7 +11,7 @@ from mas.core.environment import Answered, Environment, Named
 from mas.core.errors import MasError, TrainingError
 from mas.core.records import Episode, Fact, facts_of
 from mas.core.role import View
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.shaping.partial import match_rate
 

@@ -13,10 +13,9 @@ from mas.core.errors import MasError, RunError
 from mas.core.messages import Payload
 from mas.core.naming import derive_seed
 from mas.core.tracing import in_environment
-from mas.runtime.agents import Candidate
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.sampling.episode_recorder import EpisodeRecorder, own_terms
 from mas.training.sampling.sampler import Sampler
 from mas.training.sampling.single import SingleDecision

@@ -10,10 +10,9 @@ from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of, digest
 from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
-from mas.runtime.agents import Candidate
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.payloads import Candidate
 from mas.runtime.play import team_action
-from mas.runtime.point import DecisionPoint
 from mas.training.gates import loops_of
 from mas.training.rewards import FAILURE, OWN
 

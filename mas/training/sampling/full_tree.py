@@ -23,10 +23,9 @@ from mas.core.naming import derive_seed, digest
 from mas.core.records import Episode, Turn
 from mas.core.team import policy_of
 from mas.core.tracing import in_environment
-from mas.runtime.agents import Candidate
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.payloads import Candidate
 from mas.runtime.play import isolated, team_action
-from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM
 from mas.training.sampling.episode_recorder import EpisodeRecorder, check_paid, decision_group, own_terms, record_turn
 from mas.training.sampling.sampler import Sampler

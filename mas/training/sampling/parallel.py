@@ -17,9 +17,8 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of, derive_seed, digest
 from mas.core.records import Episode, Group, Turn
 from mas.core.tracing import in_environment
-from mas.runtime.agents import Candidate
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.payloads import Candidate
 from mas.training.advantages.members import members
 from mas.training.advantages.steps import Anchor
 from mas.training.costs import cost_terms

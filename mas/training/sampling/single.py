@@ -8,9 +8,8 @@ from mas.core.messages import Payload
 from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.tracing import in_environment
-from mas.runtime.agents import Candidate
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.payloads import Candidate
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.episode_recorder import EpisodeRecorder, turn_text
 

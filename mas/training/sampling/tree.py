@@ -14,11 +14,10 @@ from mas.core.messages import Payload
 from mas.core.naming import agent_of, derive_seed, digest
 from mas.core.records import Episode
 from mas.core.tracing import in_environment
-from mas.runtime.agents import Candidate
 from mas.runtime.episodes import opponent_actions
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.costs import cost_terms
 from mas.training.rewards import TEAM, total_reward

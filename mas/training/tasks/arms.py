@@ -10,7 +10,7 @@ from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Finite, Scenario, SplitByContent
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 
 Builder = Callable[[ScenarioOptions], Scenario]
 """Makes the scenario that options name."""
