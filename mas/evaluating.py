@@ -24,7 +24,7 @@ from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, c
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:

@@ -164,7 +164,7 @@ def stop(
     if not bus:
         raise ConfigError("mas stop needs a bus: --bus mqtt://coordinator@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.bus.mqtt import MqttBus
-    from mas.bus.mqtt.shutdown import shut_down
+    from mas.bus.mqtt.coordination import shut_down
 
     async def tell() -> None:
         async with MqttBus.connect(bus, ca_file=ca) as connection:

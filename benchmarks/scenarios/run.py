@@ -27,7 +27,7 @@ from mas.core.errors import MissingPackage
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 Tell = Callable[[str], None]
 Timings = Mapping[str, Timing]

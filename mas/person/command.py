@@ -29,8 +29,8 @@ from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits, configured_scenario
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
-from mas.scenarios.folder import expert_of
 from mas.scenarios.named import scenario_and_team
+from mas.scenarios.world import expert_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

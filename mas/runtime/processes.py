@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt.coordination import shutdown_command
 from mas.bus.mqtt.options import parse_broker
 from mas.bus.mqtt.presence import Owns, any_address
-from mas.bus.mqtt.shutdown import shutdown_command
 from mas.bus.mqtt.topics import Peer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, listed
@@ -129,7 +129,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class ShutdownSignals:
     """How often this process got the signal to end: 0; 1: drain; 2 and more: stop at once. Never less than before.
 
-    By SIGINT or SIGTERM, each time, and by a shutdown command on the bus (see `mas.bus.mqtt.shutdown`).
+    By SIGINT or SIGTERM, each time, and by a shutdown command on the bus (see `mas.bus.mqtt.coordination`).
     """
 
     def __init__(self, bus: MqttBus) -> None:

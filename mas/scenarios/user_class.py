@@ -34,8 +34,7 @@ from mas.core.team import TeamSpec
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
 from mas.scenarios.bridges.replay import ReplayEnvironment
-from mas.scenarios.folder import NoOwnTerms
-from mas.scenarios.world import is_held_out
+from mas.scenarios.world import NoOwnTerms, is_held_out
 
 NEEDED = ("reset", "observe", "step")
 POSSIBLE = ("is_over", "success", "legal", "answer", "content", "render")

@@ -18,7 +18,7 @@ from mas.observe.results import SUCCESS
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.scenario import configured_scenario
 from mas.scenarios.attempts.environment import SOLO
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions

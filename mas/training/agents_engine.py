@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import EngineError, RunError, UnknownAdapter

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
-from mas.bus.mqtt.shutdown import accept_shutdown
+from mas.bus.mqtt.coordination import accept_shutdown, ask_for_lease
 from mas.bus.mqtt.topics import Peer
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute

@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.coordination import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import EngineOptions
 from mas.core.concurrency import together
 from mas.core.engine import PinnedAdapter

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import msgspec
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, EngineWrapper, Generation, PinnedAdapter, Request
 from mas.core.errors import CheckpointError, EngineError

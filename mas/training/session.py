@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan

@@ -23,7 +23,7 @@ from mas.core.environment import Environment, Task, random_script
 from mas.core.errors import ConfigError, MissingPackage, RunError
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 
 pytestmark = pytest.mark.nightly
 

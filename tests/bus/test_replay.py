@@ -7,12 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records
 from mas.bus.replay import fork, replay
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, ReplayError

@@ -14,7 +14,7 @@ from mas.graph.plan import compile_team
 from mas.person.cast import Partners, Recast, recast, with_people
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 FREE = {
     "name": "free",

@@ -9,10 +9,9 @@ import pytest
 from mosquitto import needs_mosquitto, running_mosquitto
 from spans import spans_in
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import MqttBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus, Gap, Restart
 from mas.core.engine import Generation, Request

@@ -39,7 +39,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow, look, silent_agents
 from mas.runtime.play import seat_actions
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 RECORD = Path(__file__).parents[1] / "data" / "scenarios.json"
 TASKS = 20

@@ -16,8 +16,8 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
+from mas.scenarios.world import expert_of
 
 SIZES = [(name, size) for name, entry in INSTALLED.items() for size in entry.sizes]
 SMALL = [(name, next(iter(entry.sizes))) for name, entry in INSTALLED.items()]

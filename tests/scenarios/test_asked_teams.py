@@ -18,9 +18,9 @@ from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
 from mas.scenarios.debate import DEBATERS, as_answer
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine import make
 from mas.scenarios.two_player.games import kuhn
+from mas.scenarios.world import FolderScenario
 
 WORDS = {"style": "words"}
 ASKED = [

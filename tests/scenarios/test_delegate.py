@@ -30,7 +30,7 @@ from mas.scenarios.delegate import (
     page,
     plan_value,
 )
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

@@ -12,7 +12,6 @@ from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.math_team.environment import (
     MathEnvironment,
     MathProblem,
@@ -22,6 +21,7 @@ from mas.scenarios.math_team.environment import (
     Milestone,
     make,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.tools import calculate

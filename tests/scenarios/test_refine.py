@@ -19,7 +19,6 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine import (
     VIEWS,
     RefineEnvironment,
@@ -30,6 +29,7 @@ from mas.scenarios.refine import (
     expert,
     make,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 
 

@@ -17,7 +17,6 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.retrieval.cases import ALIASES, RetrievalCase, search
 from mas.scenarios.retrieval.environment import (
     RetrievalEnvironment,
@@ -28,6 +27,7 @@ from mas.scenarios.retrieval.environment import (
     expert,
     overlap,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

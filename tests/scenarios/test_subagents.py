@@ -14,8 +14,8 @@ from mas.core.records import Episode
 from mas.core.role import RoleSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.delegate import DelegateCase, page, value
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.subagents import CallEnvironment, CallingPlanner, CallReward, ChoosingPlanner, Coordinator
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine

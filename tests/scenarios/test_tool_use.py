@@ -15,9 +15,9 @@ from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, ToolState
 from mas.scenarios.tool_use.tasks import Puzzle, ToolRules, solution
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 

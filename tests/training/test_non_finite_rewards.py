@@ -19,8 +19,8 @@ from mas.core.records import Episode
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
+from mas.scenarios.world import FolderScenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.group import group_advantages, groups_of
 from mas.training.advantages.members import standardised, std

@@ -8,9 +8,8 @@ import pytest
 from conftest import BaseFor
 from loud import loud_adapter
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.engine import AdapterRef, PinnedAdapter, Request, Sampling
 from mas.core.errors import CheckpointError, EngineError, MasError, NoRoute, UnknownAdapter
 from mas.core.messages import Envelope, Payload

@@ -10,8 +10,8 @@ from parts import SKILLED, make_turn
 from rows import CHOICES, batch_of
 from test_trainer import Notes, config_of, with_role
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.config.options import EngineOptions
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError

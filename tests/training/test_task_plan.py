@@ -19,7 +19,7 @@ from mas.core.scenario import Pick, Scenario, SplitByContent, TaskOutcome
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.training.evaluate import Evaluation
 from mas.training.tasks.arms import build_arms
 from mas.training.tasks.plan import TaskPlan, outcome_of, plan_tasks

@@ -16,7 +16,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine

@@ -17,10 +17,8 @@ from typing import Self
 
 import msgspec
 
-from mas.bus.counters import DetailedStatistics
-from mas.bus.dead import DeadLetter
+from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
@@ -32,6 +30,7 @@ from mas.bus.mqtt.presence import Owns, Presence, any_address
 from mas.bus.mqtt.subscription import MqttSubscription
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
+from mas.bus.undelivered import DeadLetter
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 

@@ -20,10 +20,9 @@ from pydantic import Field
 from mas.config.options import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, read_joint
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import QuestionWorld, is_held_out
+from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
