@@ -1,5 +1,4 @@
-"""One message in flight through a bus (where it is, who waits for it, who observes it), and the queue of one subscription,
-which holds it.
+"""One message in flight through a bus (where it is, who waits for it, who observes it), and a subscription's queue.
 
 A message has one outcome; the first one counts. `Pending` is what every delivery has in common, in one process and
 between processes: a sender that waits. `InFlightMessage` and `mas.bus.mqtt.outgoing` add where it is.

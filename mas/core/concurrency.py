@@ -27,7 +27,10 @@ async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
         return [await waiting[0]]
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_await(call), name=f"{name}-{index}") for index, call in enumerate(waiting)]
+            tasks = [
+                group.create_task(call if asyncio.iscoroutine(call) else _await(call), name=f"{name}-{index}")
+                for index, call in enumerate(waiting)
+            ]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]

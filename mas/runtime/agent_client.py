@@ -77,18 +77,18 @@ class AgentClient:
         self, point: DecisionPoint, seeds: tuple[int, ...], *, episode: str, temperature: float | None
     ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
-        answer = self._with_policy(point, seeds, episode, temperature)
+        policy, agent = policy_of(self._policies, point.agent), agent_of(point.agent)
+        if policy is NO_POLICY and not self._accounts.is_limited and episode not in self.logs:  # the usual case
+            answer = self._request_candidates(agent, policy, point.view, seeds, episode, point.turn, temperature)
+        else:
+            answer = self._with_policy(point, policy, seeds, episode, temperature)
         return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
 
     async def _with_policy(
-        self, point: DecisionPoint, seeds: tuple[int, ...], episode: str, temperature: float | None
+        self, point: DecisionPoint, policy: Policy, seeds: tuple[int, ...], episode: str, temperature: float | None
     ) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
-        policy = policy_of(self._policies, agent)
-        log = self.logs.get(episode)
-        if policy is NO_POLICY and not self._accounts.is_limited and log is None:  # the usual case
-            return await self._request_candidates(agent_of(agent), policy, view, seeds, episode, turn, temperature)
-        visit = point.flow.visits(agent)
+        visit, log = point.flow.visits(agent), self.logs.get(episode)
 
         async def call(name: str) -> Candidates:
             async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
