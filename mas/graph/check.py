@@ -11,8 +11,7 @@ from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.meaning import map_problems, meaning_problems
-from mas.graph.policies import join_problems, perhaps_meant, policy_problems, replica_problems
-from mas.graph.seats import seat_problems
+from mas.graph.members import join_problems, perhaps_meant, policy_problems, replica_problems, seat_problems
 from mas.graph.wiring import edge_text
 
 
