@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.observe.atomic import write_directory_atomic
 from mas.serving.model import WEIGHTS, BaseModel
 from mas.serving.peft_files import to_files

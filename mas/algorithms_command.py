@@ -12,8 +12,7 @@ from mas.algorithms.registry import find_algorithm, installed
 from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, presets
 from mas.core.errors import ConfigError
-from mas.core.options import Options
-from mas.core.user_code import is_code
+from mas.core.options import Options, is_code
 
 ASKED = "algorithm=?"
 

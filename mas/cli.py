@@ -29,7 +29,7 @@ from mas.config.load import load_run_config
 from mas.config.options import SMOLLM2
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.demo import demo
 from mas.doctor import doctor
 from mas.evaluating import evaluate

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mas.api.train import train_setup
 from mas.config.load import load_config
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.observe.report_records import Conversation, ConversationPair
 from mas.runs.resolve import resolve
 from mas.study.command import tiny_demo

@@ -4,7 +4,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.overrides import Overrides, check_used, configured
 
 

@@ -13,18 +13,18 @@ from rich.text import Text
 
 from mas.config.load import load_run_config
 from mas.config.options import Config, ScenarioOptions
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
+from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.printable import printable
-from mas.core.script import random_script
-from mas.core.tasks import Finite
+from mas.core.scenario import Finite
+from mas.core.text import printable
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
 from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:

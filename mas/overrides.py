@@ -12,7 +12,7 @@ from mas.config.literal import literal
 from mas.config.load import load_config, load_run_config, presets
 from mas.config.options import Config
 from mas.core.errors import ConfigError
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
 

@@ -79,8 +79,8 @@ def run(
     else:
         tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {_whom(run_dir)}", setup)
     from mas.bus.journal import Journal
-    from mas.runtime.interrupt import drains_on_interrupt
     from mas.runtime.replay_log import ReplayLog
+    from mas.runtime.team import drains_on_interrupt
     from mas.training.distributed import open_distributed
     from mas.training.saved import open_run
     from mas.training.show import show_episode, tell_what_was
@@ -128,7 +128,7 @@ def agent(
     run_dir, setup = _played("agent", words or [])
     if not bus:
         raise ConfigError("mas agent needs a bus: --bus mqtt://TEAM%2FAGENT@HOST:PORT/SPACE, or MAS_BUS_URL")
-    from mas.runtime.preflight import agent_principal, check_user, team_owns, try_connection
+    from mas.runtime.processes import agent_principal, check_user, team_owns, try_connection
 
     team = setup.team
     principal = agent_principal(team, name)
@@ -164,7 +164,7 @@ def stop(
     if not bus:
         raise ConfigError("mas stop needs a bus: --bus mqtt://coordinator@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.bus.mqtt import MqttBus
-    from mas.bus.mqtt.shutdown import shut_down
+    from mas.bus.mqtt.coordination import shut_down
 
     async def tell() -> None:
         async with MqttBus.connect(bus, ca_file=ca) as connection:
@@ -185,7 +185,7 @@ def on_bus(
     _check_bus(bus, ca=ca, store=store or None, wait=wait_s)
     if not bus:
         return None
-    from mas.runtime.preflight import check_player, try_connection
+    from mas.runtime.processes import check_player, try_connection
     from mas.training.over_bus import WAIT_S, over_bus
 
     check_player(bus, setup.team, ca_file=ca)
@@ -202,7 +202,7 @@ def _try_broker(bus: str, setup: Setup, ca: Path | None, store: str | None) -> N
     Raises:
         As `check_player` and `try_connection`.
     """
-    from mas.runtime.preflight import check_player, try_connection
+    from mas.runtime.processes import check_player, try_connection
 
     check_player(bus, setup.team, ca_file=ca)
     asyncio.run(try_connection(bus, ca_file=ca, store=store))

@@ -44,7 +44,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "training/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
     "training/packing.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
     "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
-    "runtime/joins.py": tuple(f"runtime/{name}" for name in (*FLOW, "test_timers.py")),
+    "runtime/mutable_flow.py": tuple(f"runtime/{name}" for name in (*FLOW, "test_timers.py")),
     "bus/settlement.py": BUS,
     "bus/redelivery.py": BUS,
     "bus/mqtt/sender.py": MQTT,

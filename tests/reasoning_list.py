@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from mas.core.seeds import digest
+from mas.core.naming import digest
 from mas.scenarios.bridges.packages import OwnChance
 from mas.scenarios.bridges.reasoning_gym import GymQuestion, ask
 

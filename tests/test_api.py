@@ -18,7 +18,7 @@ from mas import evaluate, load_config, train
 from mas.api.evaluate import Evaluations
 from mas.api.league import Tournament
 from mas.api.run import Curves, PlayedEpisode
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
 
 

@@ -16,7 +16,8 @@ import yaml
 import mas
 from mas.api.team import team_file
 from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrustError
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.protocols import fan_out, plan_execute, plan_execute_verify, solo, vote
 from mas.runs.resolve import resolve
@@ -295,7 +296,7 @@ def test_a_team_of_any_name_is_trained_from_the_file_that_was_just_written(
 
 
 SPY = """from pathlib import Path
-from mas.roles.executor import Executor
+from mas.roles.kinds import Executor
 
 Path(__file__).with_suffix(".ran").write_text("")
 

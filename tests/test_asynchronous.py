@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import mas
-from mas.core.blocking import asynchronous, exclusive, run_blocking
+from mas.core.concurrency import asynchronous, exclusive, run_blocking
 
 LIMIT_S = 60.0
 

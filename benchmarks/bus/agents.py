@@ -5,9 +5,8 @@ import tracemalloc
 from contextlib import AsyncExitStack
 
 from benchmarks.bus.messages import check_echo
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.messages import Envelope, Note, Payload
 
 

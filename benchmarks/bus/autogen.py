@@ -20,7 +20,7 @@ from opentelemetry.trace import NoOpTracerProvider
 
 from benchmarks.bus.messages import Arrivals, check_echo, receiver_name
 from benchmarks.bus.options import AUTOGEN, Amounts
-from mas.core.together import together
+from mas.core.concurrency import together
 
 _TOPIC = "fan_out"
 

@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from benchmarks.bus.options import Amounts
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.bus import Bus
+from mas.core.concurrency import together
 from mas.core.errors import RunError
 from mas.core.messages import Envelope, Note, Payload
-from mas.core.together import together
 
 OURS = "mas MemoryBus"
 

@@ -14,11 +14,10 @@ import aiomqtt
 from benchmarks.bus.messages import Arrivals, Requests, check_echo
 from benchmarks.bus.mosquitto import HOST
 from benchmarks.bus.options import AIOMQTT, Amounts
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
+from mas.core.concurrency import together
 from mas.core.messages import Envelope, Note, Payload
-from mas.core.together import together
 
 OVER_MQTT = "mas MqttBus"
 _NO_DELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)

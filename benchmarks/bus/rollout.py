@@ -13,10 +13,10 @@ from benchmarks.bus.graph import relay, say
 from benchmarks.bus.options import Amounts
 from mas.bus.memory import MemoryBus
 from mas.config.options import RewardOptions, SamplerOptions
+from mas.core.concurrency import together
 from mas.core.engine import Generation, Request
 from mas.core.errors import RunError
 from mas.core.scenario import Scenario
-from mas.core.together import together
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime

@@ -22,12 +22,12 @@ from benchmarks.scenarios.options import (
 )
 from benchmarks.scenarios.rollout import Rollouts, open_rollouts
 from benchmarks.scenarios.worlds import STATES, Operation, Walk
+from mas.core.environment import random_script
 from mas.core.errors import MissingPackage
 from mas.core.scenario import Scenario
-from mas.core.script import random_script
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 Tell = Callable[[str], None]
 Timings = Mapping[str, Timing]

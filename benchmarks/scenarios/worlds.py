@@ -6,10 +6,9 @@ from itertools import cycle
 from random import Random
 
 from benchmarks.scenarios.options import Amounts
-from mas.core.environment import Environment
+from mas.core.environment import Environment, Script
 from mas.core.errors import RunError
 from mas.core.scenario import Scenario
-from mas.core.script import Script
 
 STATES = 32
 """States that are cloned, taken down and restored."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from mas.api.console import Printout, console_of, recording
 from mas.config.load import listed_overrides
-from mas.core.blocking import asynchronous, exclusive
+from mas.core.concurrency import asynchronous, exclusive
 
 if TYPE_CHECKING:
     from mas.training.evaluate import Evaluation

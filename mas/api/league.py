@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mas.api.console import Printout, recording
 from mas.api.run import Run
-from mas.core.blocking import asynchronous, exclusive
+from mas.core.concurrency import asynchronous, exclusive
 from mas.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mas.config.access import PLAYS
 from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.config.trust import check_links
-from mas.core.blocking import asynchronous, exclusive, run_blocking
+from mas.core.concurrency import asynchronous, exclusive, run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic

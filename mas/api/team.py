@@ -7,9 +7,9 @@ from typing import Self
 import yaml
 
 from mas.api.console import inline
-from mas.core.cache import cache_directory
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.seeds import digest
+from mas.core.machine import cache_directory
+from mas.core.naming import digest
 from mas.core.team import TeamSpec
 from mas.observe.atomic import write_text_atomic
 from mas.scenarios.named import trusted_team

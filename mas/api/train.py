@@ -14,7 +14,7 @@ from mas.api.team import Team, team_file
 from mas.config.literal import literal
 from mas.config.load import load_config, presets
 from mas.config.options import Config, ScenarioOptions
-from mas.core.blocking import asynchronous, exclusive
+from mas.core.concurrency import asynchronous, exclusive
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec
 from mas.overrides import tell_loading

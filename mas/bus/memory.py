@@ -11,19 +11,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
-from mas.bus.counters import DetailedStatistics
-from mas.bus.dead import DeadLetter
+from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.in_flight import DeliveryObserver, InFlightMessage
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.settlement import Settlement
-from mas.bus.subscription import LocalSubscription
-from mas.bus.taps import Taps
+from mas.bus.subscription import LocalSubscription, Taps
+from mas.bus.undelivered import DeadLetter, bus_closed, no_answer, no_listener, not_a_reader
 from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, RemoteError
 from mas.core.messages import Delivery, Envelope, Payload
@@ -277,12 +274,12 @@ class MemoryBus:
 
     def _route(self, envelope: Envelope) -> AddressQueue:
         if self._is_closed:
-            raise refusals.closed(envelope)
+            raise bus_closed(envelope)
         queue = self._queues.get(envelope.target)
         if queue is None:
-            raise refusals.no_listener(envelope, self._queues)
+            raise no_listener(envelope, self._queues)
         if envelope.visibility is not None and queue.principal not in envelope.visibility:
-            raise refusals.not_a_reader(envelope, (queue.principal,))
+            raise not_a_reader(envelope, (queue.principal,))
         return queue
 
     def _asked(self, request: Envelope) -> InFlightMessage | None:
@@ -328,4 +325,4 @@ class MemoryBus:
         self._redelivery.left_behind(left, subscription.address, is_closed=self._is_closed)
         for message in tuple(self._pending.values()):
             if message.receiver is subscription:
-                self._settlement.give_up(message, refusals.no_answer(message.envelope))
+                self._settlement.give_up(message, no_answer(message.envelope))

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
+from mas.bus.counters import BusLimits
 from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.record import Record, State
 from mas.bus.settlement import Settlement
+from mas.bus.undelivered import no_listener_left
 from mas.core.messages import Delivery
 
 
@@ -104,7 +104,7 @@ class Redelivery:
             elif message.is_promised and (not is_closed or message.record is not None):
                 self._orphans.setdefault(address, []).append(message)
             else:
-                self._settlement.fail(message, refusals.no_listener_left(message.envelope))
+                self._settlement.fail(message, no_listener_left(message.envelope))
 
     def adopt(self, address: str, queue: AddressQueue) -> None:
         """An address has a subscription: orphans that its principal may read come first."""

@@ -5,15 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from mas.bus import refusals
 from mas.bus.address_queue import AddressQueue
-from mas.bus.counters import Counters
-from mas.bus.dead import DeadLetters
-from mas.bus.in_flight import InFlightMessage
+from mas.bus.counters import BusLimits, Counters
+from mas.bus.in_flight import InFlightMessage, Recent
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
-from mas.bus.pending import Recent
 from mas.bus.record import State
+from mas.bus.undelivered import DeadLetters, given_up, no_listener_left, not_answered, not_received
 from mas.core.errors import Dropped
 from mas.core.messages import Delivery, Envelope
 
@@ -157,7 +154,7 @@ class Settlement:
             return
         self.counters.abandoned += 1
         self.write(message, State.FAILED, f"the last listener at {message.envelope.target!r} left")
-        message.settle(refusals.no_listener_left(message.envelope))
+        message.settle(no_listener_left(message.envelope))
         message.notify("returned")
 
     def give_up(self, message: InFlightMessage, error: Exception) -> None:
@@ -180,7 +177,7 @@ class Settlement:
         self.counters.abandoned += 1
         self.write(message, State.FAILED, cause)
         if message.is_request:
-            message.settle(refusals.given_up(message.envelope, cause))
+            message.settle(given_up(message.envelope, cause))
 
     def purge(self, queue: AddressQueue) -> bool:
         """Take out what has expired while it waited; False: nothing had."""
@@ -237,7 +234,7 @@ class Settlement:
             message.notify("dead")
         else:
             self.write(message, State.FAILED, "Expired: it was not received in time")
-        message.settle(refusals.not_received(message.envelope))
+        message.settle(not_received(message.envelope))
 
     def _write_answer(self, message: InFlightMessage, outcome: Envelope | Exception, frame: bytes | None) -> None:
         if isinstance(outcome, Exception):
@@ -280,4 +277,4 @@ class Settlement:
             queue.withdraw(message)
             self._expire(message)
         else:
-            self.give_up(message, refusals.not_answered(message.envelope))
+            self.give_up(message, not_answered(message.envelope))

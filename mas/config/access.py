@@ -19,7 +19,7 @@ from mas.config.servers import ServerOptions
 from mas.config.sources import CHAT, STEP, RunSource, chat_options
 from mas.config.stored import read_stored
 from mas.core.errors import RunDirectoryError
-from mas.core.user_code import is_code
+from mas.core.options import is_code
 
 Kind = Literal["server", "model", "code", "file", "start", "opponent"]
 PLAYS: tuple[Kind, ...] = ("server", "model", "code", "file")

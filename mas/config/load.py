@@ -40,7 +40,7 @@ from mas.config.stored import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
-from mas.core.user_code import is_code
+from mas.core.options import is_code
 
 GROUPS = ("scenario", "algorithm", "engine", "model")
 _PRESETS = "mas.conf"

@@ -16,7 +16,7 @@ from mas.config.losses import LossOptions as LossOptions
 from mas.config.preference import PreferenceOptions as PreferenceOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.config.tasks import TaskOptions as TaskOptions
-from mas.core.cost import Prompts
+from mas.core.records import Prompts
 
 
 class ScenarioOptions(Options):

@@ -1,10 +1,15 @@
-"""The contract of every engine: token ids in, token ids and behaviour log-probabilities out."""
+"""The contract of every engine: token ids in, token ids and behaviour log-probabilities out.
+
+Grammars are read by llguidance, which is imported when the first one is.
+"""
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+
+from mas.core.errors import RefusedRequest
 
 
 class AdapterRef(msgspec.Struct, frozen=True):
@@ -222,3 +227,36 @@ class EngineWrapper(Generic[EngineT]):
     async def close(self) -> None:
         """Close the inner engine."""
         await self._engine.close()
+
+
+def as_llguidance(grammar: Grammar) -> str:
+    """In llguidance's own form.
+
+    Raises:
+        RefusedRequest: a schema is no JSON object.
+    """
+    from llguidance import LLMatcher
+
+    if grammar.kind == "regex":
+        return str(LLMatcher.grammar_from_regex(grammar.text))
+    try:
+        return str(LLMatcher.grammar_from_json_schema(grammar.text))
+    except ValueError as error:
+        raise RefusedRequest(f"schema {grammar.text!r} is no JSON object: {error}") from error
+
+
+def why_invalid_grammar(grammar: Grammar) -> str:
+    """Why a grammar cannot be read, whatever the model; empty: it can."""
+    from llguidance import LLMatcher
+
+    try:
+        return first_cause(str(LLMatcher.validate_grammar(as_llguidance(grammar))))
+    except RefusedRequest as error:
+        return str(error)
+
+
+def first_cause(text: str) -> str:
+    """The line of llguidance's error message that names the cause; empty if the message is empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (causes or lines or [""])[0]

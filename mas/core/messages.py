@@ -1,9 +1,12 @@
 """What travels on the bus: an `Envelope` around one typed payload.
 
+Members of a team that act together make one payload: a JSON object of what each of them does (`joint_action`).
 Leaves out on purpose: serialisation for a wire, and where long payloads are kept: a transport's own concerns.
 """
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import msgspec
@@ -177,3 +180,21 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 PAYLOADS: dict[str, type[Payload]] = {
     kind.kind: kind for kind in (Note, Plan, Action, Verdict, Feedback, Items, Failure)
 }
+
+
+_READ = msgspec.json.Decoder(dict[str, str])
+
+
+def joint_action(said: Mapping[str, str]) -> str:
+    """Agent -> what it does, as the one text that a world gets; empty (a pass) where nobody does anything."""
+    texts = {agent: text.encode(errors="replace").decode() for agent, text in said.items()}
+    return msgspec.json.encode(texts).decode() if texts else ""
+
+
+def read_joint(action: str, agents: Collection[str]) -> Mapping[str, str] | None:
+    """Agent -> what it does. None: it is no JSON object of texts, is empty, or names somebody else."""
+    try:
+        said = _READ.decode(action)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return MappingProxyType(said) if said and said.keys() <= set(agents) else None

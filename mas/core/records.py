@@ -1,6 +1,10 @@
-"""The records of sampling: one frozen `Turn` per generation, one `Episode` per task played."""
+"""The records of sampling: one frozen `Turn` per generation, one `Episode` per task played, and what they cost.
 
-from collections.abc import Mapping
+Costs have columns that mean the same however episodes are sampled. A `Judge` answers later: it judges turns by their
+ids after they were sampled, at any time and in any order.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import msgspec
@@ -176,7 +180,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         prompt_tokens, completion_tokens, calls: all that playing it cost, scoring play-outs included; a request for K
             candidates is K calls, each with its prompt.
         prompts: key of a prompt and its adapter -> its tokens, of all that were asked; what episodes have in common is
-            in `mas.core.cost.cost_of` counted once.
+            in `mas.core.records.cost_of` counted once.
         facts: what single algorithms need beside all this; see `Fact`.
         opponent: who played the seats other than `seat`, `self` for the policy in training; empty: nobody was drawn.
         seat: the learner's, where an opponent other than itself played; else empty.
@@ -208,3 +212,86 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     def tokens(self) -> int:
         """Prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
+
+
+Prompts = Literal["per_call", "shared", "none"]
+"""How a number of tokens counts prompts: with every call, equal ones once, or not at all."""
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls and tokens.
+
+    Attributes:
+        calls: generations; a request for K candidates is K calls.
+        prompt_tokens: the prompt of every call, as an engine without a prefix cache reads it.
+        shared_prompt_tokens: equal prompts of one adapter in one training step once, whoever asked and in whichever
+            episode, as an engine with a perfect cache of whole prompts reads them.
+        completion_tokens: all that was generated.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    shared_prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        return msgspec.structs.replace(self, **sums)
+
+    def tokens(self, prompts: Prompts = "per_call") -> int:
+        """Completion tokens and, as `prompts` says, those of prompts."""
+        read = {"per_call": self.prompt_tokens, "shared": self.shared_prompt_tokens, "none": 0}[prompts]
+        return self.completion_tokens + read
+
+
+NO_COST = Cost()
+
+
+def cost_of_call(prompt_tokens: int, completion_tokens: int) -> Cost:
+    """One call whose prompt is like no other."""
+    return Cost(
+        calls=1,
+        prompt_tokens=prompt_tokens,
+        shared_prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
+
+
+def cost_of(episodes: Iterable[Episode]) -> Cost:
+    """What episodes of one training step, or of one task, cost together: prompts that they share count once."""
+    prompts: dict[str, int] = {}
+    calls = prompt_tokens = completion_tokens = 0
+    for episode in episodes:
+        calls += episode.calls
+        prompt_tokens += episode.prompt_tokens
+        completion_tokens += episode.completion_tokens
+        prompts |= episode.prompts
+    return Cost(
+        calls=calls,
+        prompt_tokens=prompt_tokens,
+        shared_prompt_tokens=sum(prompts.values()),
+        completion_tokens=completion_tokens,
+    )
+
+
+def total_cost(costs: Iterable[Cost]) -> Cost:
+    """The sum."""
+    return sum(costs, NO_COST)
+
+
+def cost_metrics(cost: Cost) -> Mapping[str, int]:
+    """By name; `tokens` has the prompt of every call."""
+    return {"tokens": cost.tokens(), **msgspec.structs.asdict(cost)}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one term of one turn is worth. `turn`: its id; `term`: its name, without `own.`."""
+
+    turn: str
+    term: str
+    value: float
+
+
+Judge = Callable[[Sequence[Turn]], AsyncGenerator[Answer]]
+"""Asked once for all turns that were sampled together. It may ask others, over a bus or by other means, and yields an
+answer as it comes; when it ends, nothing more comes. It is closed if it is still going on a step later."""

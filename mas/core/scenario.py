@@ -1,12 +1,15 @@
-"""The contract of a scenario, as training and the command line use it."""
+"""The contracts of a scenario and of a task source, as training and the command line use them.
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+A task source says which tasks a step of training plays, given how the earlier ones went. Leaves out on purpose: where
+an arm's tasks come from. A source knows arms by name and tasks by number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from mas.core.environment import Environment, Observation, Task
-from mas.core.reward import Reward
+from mas.core.environment import Environment, Observation, Reward, Task
 from mas.core.team import TeamSpec
 
 Split = Literal["train", "eval"]
@@ -78,3 +81,78 @@ class Mixable(Solvable, Protocol):
         self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
     ) -> Mapping[str, Mapping[str, float]]:
         """The one policy of a seat that nobody can tell from drawing, once per game, one of several by their shares."""
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """One task to play: the `index`-th of the training split of an arm, which is a scenario with options."""
+
+    arm: str
+    index: int
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a picked task went. A task of which no episode could be played to its end has none.
+
+    Attributes:
+        success: share of its episodes that were solved. Tree sampling plays one, and with `commit_best` its best
+            candidates, so that it flatters.
+        reward: what the environment paid in an episode, mean.
+        flat: share of the trained roles' groups whose rewards are all equal, which teach nothing; 1 where nothing was
+            compared.
+    """
+
+    pick: Pick
+    success: float
+    reward: float
+    flat: float
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """Deterministic: what it draws depends on its options, the run's seed, the step, and what it was told.
+
+    A step draws once, and again for every task that is replaced; then it tells once.
+    """
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        """The tasks of a step, as many as asked for.
+
+        Args:
+            step: how many are done; a number of its own for every further draw of one step.
+            without: drawn in this step already, empty in its first draw; drawn again only where none else is left.
+        """
+
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
+        """How all tasks of the step went, in the order in which they were drawn."""
+
+    def state(self) -> Mapping[str, Any]:
+        """All that the next draw depends on, as JSON can hold it; asked between `tell` and `draw`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on as the source did whose `state` this is.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is no state of such a source.
+        """
+
+    def metrics(self) -> Mapping[str, float]:
+        """Where it stands, for the log; empty where there is nothing to tell."""
+
+
+@runtime_checkable
+class Finite(Protocol):
+    """A scenario that has so many tasks and no more, such as the rows of a file."""
+
+    def size(self, split: Split) -> int:
+        """How many tasks a split has: those below this index."""
+
+
+@runtime_checkable
+class SplitByContent(Protocol):
+    """A scenario in which a task's content decides on its split, whatever index or options it was made with."""
+
+    def content_of(self, task: Task) -> str:
+        """What tells it from other tasks of this scenario."""
+
+    def holds_out(self, content: str) -> bool:
+        """Whether a task with this content belongs to the evaluation."""

@@ -5,15 +5,13 @@ Leaves out on purpose: checking that the graph is well formed, which needs the w
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mas.core.joins import ALL, JoinSpec, parse_join
-from mas.core.messages import PAYLOADS
 from mas.core.naming import scoped
-from mas.core.policy import Budgets, Policy, Price
-from mas.core.replicas import Replicas
+from mas.core.policy import ALL, NO_POLICY, Budgets, JoinSpec, Policy, Replicas, parse_join
+from mas.core.role import RoleSpec
 
 START = "start"
 """Every team begins at this node."""
@@ -23,131 +21,10 @@ COORDINATOR = "coordinator"
 """The principal of whoever plays a team whose agents are processes on a bus; agents end on its word alone."""
 MAX_DEPTH = 8
 """How many teams may stand in each other, the outermost included."""
-USUAL_ITEMS = 8
-"""The most items of a list where the role does not say."""
-
-Context = Literal["inbox", "turn", "none"]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Constraint(_Frozen):
-    """The texts that a role's output may be; decoding draws no token that leads out of them. One of the three.
-
-    Attributes:
-        one_of: a list of texts; or one text with names as in a template, split at line ends and at commas
-            before a space when it is filled, such as `"{names}"`.
-        regex: what the whole output matches, without look-around and back references.
-        json_schema: a JSON Schema, as a mapping.
-    """
-
-    one_of: tuple[str, ...] | str | None = None
-    regex: str | None = None
-    json_schema: dict[str, Any] | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        named = [key for key in type(self).model_fields if getattr(self, key) is not None]
-        if len(named) != 1:
-            raise ValueError(f"a constraint has one of one_of, regex and json_schema; this has {named or 'none'}")
-        if self.one_of is not None and not all([self.one_of, *self.one_of]):
-            raise ValueError(f"one_of is {self.one_of!r}; it needs at least one text, and none of them empty")
-        return self
-
-
-class RoleSpec(_Frozen):
-    """One role: what it is told, what its output means, which adapter speaks, and how it is sampled.
-
-    Attributes:
-        type: a built-in role (`planner`, `executor`, `verifier`, `feedback`, `agent`) or `package.module:Class`.
-        view: the environment view that it sees; None: the view named like the agent, within its own team.
-        instructions: what the role is told, for models that follow instructions.
-        template: a compact prompt in which `{name}` is an observation field, `{from.AGENT}` the last message of an
-            agent, `{self}` the role's own last output (empty where there is none), and `{experiences}` its experiences,
-            a line each (in front, where it does not say). Used with base models.
-        ask: the user message for models that follow instructions, with names as in `template`; the system message is
-            then `instructions` alone. None: all fields and messages, line by line.
-        format: what an answer looks like, a sentence or an example, for models that follow instructions: the end of the
-            user message. Empty: without `ask` the choices, a verifier's two answers or the form of a list, if any.
-        prefill: how its answer begins in a chat, with names as in `template`: part of the prompt, and the output is
-            what follows it.
-        emits: kind of its output; accepts: kinds that it can read.
-        max_items: the most items of a list that it emits; None: 8.
-        pattern: regular expression that the whole output must match.
-        experiences: what earlier attempts have taught the role, one line of text each, for its own prompts alone.
-        choices: the legal outputs or, with `max_tokens` above 1, the legal tokens; shown in instructions.
-        accept_text, reject_text: a verifier's two answers.
-        failure_route: the route that output which does not parse takes, for roles that choose one.
-        constraint: the texts that its output may be, for engines that can hold it to them; None: any.
-        top_k, top_p, min_p: which tokens are drawn, see `mas.core.engine.Sampling`; as they are, any.
-        context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
-        adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
-        peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
-        voice: whether the engine speaks or a person is asked; a person's role has no adapter and is never trained.
-        price: of its tokens, for budgets in `cost`; None: it has none.
-    """
-
-    type: str = "agent"
-    view: str | None = None
-    instructions: str = ""
-    template: str | None = None
-    ask: str | None = None
-    format: str = ""
-    prefill: str = ""
-    experiences: tuple[str, ...] = ()
-    emits: str | None = None
-    accepts: tuple[str, ...] | None = None
-    max_items: Annotated[int, Field(ge=1)] | None = None
-    pattern: str | None = None
-    choices: tuple[str, ...] = ()
-    accept_text: str = "accept"
-    reject_text: str = "reject"
-    failure_route: str | None = None
-    context: Context = "inbox"
-    adapter: str | None = None
-    trainable: bool = True
-    peer: str | None = None
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    constraint: Constraint | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 16
-    stop: tuple[str, ...] = ()
-    price: Price | None = None
-    voice: Literal["engine", "human"] = "engine"
-
-    @property
-    def templates(self) -> Mapping[str, str]:
-        """Its texts with names in braces, by field."""
-        listed = None if self.constraint is None else self.constraint.one_of
-        one_of = listed if isinstance(listed, str) else None
-        texts = {"template": self.template, "ask": self.ask, "prefill": self.prefill, "constraint.one_of": one_of}
-        return {field: text for field, text in texts.items() if text}
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        kinds = [*([self.emits] if self.emits else []), *(self.accepts or ())]
-        for kind in kinds:
-            if kind not in PAYLOADS:
-                raise ValueError(f"message kind {kind!r} does not exist; possible: {sorted(PAYLOADS)}")
-        if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except re.error as error:
-                raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
-        for text in self.experiences:
-            if len(text.splitlines()) != 1 or text != text.strip() or not text:
-                raise ValueError(f"experience {text!r} is not one line of text without white space around it")
-        if self.peer is not None and (self.trainable or self.adapter is not None):
-            raise ValueError(f"peer {self.peer!r} plays this role: set trainable: false, and name no adapter")
-        if self.voice == "human" and (self.trainable or self.adapter is not None or self.peer is not None):
-            raise ValueError(
-                "a person plays this role (voice: human): set trainable: false, and name no adapter, no peer"
-            )
-        return self
 
 
 class EdgeSpec(_Frozen):
@@ -192,7 +69,7 @@ class TeamSpec(_Frozen):
         else_output: agents whose last action it is in turns in which `output` did not speak: the first that spoke.
         leader: the agent who leads, if it is not `output`: who plays where one agent of the team is tried alone.
         joint: agents whose last actions in a turn are the team's action together, a JSON object agent -> text
-            (`mas.core.joint`), without those that did not speak or whose output did not parse; `output` is one of them.
+            (`joint_action`), without those that did not speak or whose output did not parse; `output` is one of them.
         seat: the environment's seat that the team plays.
         seats: where it plays several at once, as in self-play: seat -> the agent whose last action is that seat's. In
             each step those that have to move begin; agents of different seats hear nothing of each other.
@@ -342,3 +219,8 @@ def _shared(content: Mapping[str, Any], name: str, inner: Mapping[str, RoleSpec]
                 "or make them equal: then they are one role, with one adapter"
             )
     return inner
+
+
+def policy_of(policies: Mapping[str, Policy], agent: str) -> Policy:
+    """The policy of an agent, `NO_POLICY` where it has none; `worker[0]`, an instance of an agent, has the agent's."""
+    return policies.get(agent) or policies.get(agent.partition("[")[0]) or NO_POLICY if policies else NO_POLICY

@@ -1,9 +1,14 @@
-"""Spans: what happened, when, and inside what. The contract of tracers, and which one is on.
+"""Where time goes: spans, and the seconds that environments take.
 
-Nothing is traced unless a program enters `tracing`; what is built inside it (services, runtimes) then tells the tracer.
-The tracer that writes OpenTelemetry spans is in `mas.observe.tracing`; nothing of it is imported here.
+Spans say what happened, when, and inside what. Nothing is traced unless a program enters `tracing`; what is built
+inside it (services, runtimes) then tells the tracer. The tracer that writes OpenTelemetry spans is in
+`mas.observe.tracing`; nothing of it is imported here.
+
+The stopwatch adds up the seconds in environments where they are called; the trainer reads it. Nothing is measured
+unless a program enters `measuring`; tasks that are started inside it add to the same stopwatch.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -107,3 +112,38 @@ def phase(name: str) -> AbstractContextManager[Span | None]:
     """A span around a block, where a tracer is on; else nothing."""
     tracer = _on.get()
     return nullcontext() if tracer is None else tracer.span(name)
+
+
+class Stopwatch:
+    """Wall time added up. Blocks do not nest, and nothing waits inside them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+_stopwatch: ContextVar[Stopwatch | None] = ContextVar("environment_seconds", default=None)
+
+
+@contextmanager
+def measuring() -> Iterator[Stopwatch]:
+    """Add up what `in_environment` takes inside the block."""
+    stopwatch = Stopwatch()
+    token = _stopwatch.set(stopwatch)
+    try:
+        yield stopwatch
+    finally:
+        _stopwatch.reset(token)
+
+
+@contextmanager
+def in_environment() -> Iterator[None]:
+    """Around a call of an environment, where a stopwatch is on; else nothing."""
+    stopwatch = _stopwatch.get()
+    if stopwatch is None:
+        yield
+        return
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        stopwatch.seconds += time.perf_counter() - began

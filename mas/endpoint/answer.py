@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
-from mas.core.together import together
 from mas.endpoint.ask import seeds_of, texts_of, wanted_chat, wanted_completion
 from mas.endpoint.errors import Refused
 from mas.endpoint.kept import KeptRequests, asked_of

@@ -25,8 +25,8 @@ from mas.endpoint.kept import KeptRequests
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat
-from mas.runtime.events import Setting
 from mas.runtime.human import HumanDesk
+from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
 from mas.serving.model import BaseModel
 from mas.training.base import open_base

@@ -20,15 +20,14 @@ from typing import Self
 
 import msgspec
 
+from mas.core.concurrency import together
 from mas.core.errors import ConfigError, JournalError
-from mas.core.naming import listed
-from mas.core.seeds import derive_seed, digest
-from mas.core.together import together
+from mas.core.naming import derive_seed, digest, listed
 from mas.endpoint.ask import seeds_from
 from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
-from mas.runtime.events import Setting
+from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import Play, ReplayLog
 
 KEY_HEADER = "Idempotency-Key"

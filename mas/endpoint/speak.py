@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
-from mas.core.together import together
 from mas.endpoint.text import StopFinder
 from mas.serving.detokenizer import Detokenizer
 

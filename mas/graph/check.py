@@ -10,13 +10,9 @@ from mas.core.errors import GraphError
 from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
-from mas.graph.check_joins import join_problems
-from mas.graph.check_maps import map_problems
-from mas.graph.check_replicas import replica_problems
-from mas.graph.meaning import meaning_problems
-from mas.graph.policies import perhaps_meant, policy_problems
-from mas.graph.seats import seat_problems
-from mas.graph.text import edge_text
+from mas.graph.meaning import map_problems, meaning_problems
+from mas.graph.members import join_problems, perhaps_meant, policy_problems, replica_problems, seat_problems
+from mas.graph.wiring import edge_text
 
 
 def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:

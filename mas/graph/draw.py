@@ -15,8 +15,7 @@ from mas.core.naming import local_name, scope_of, scoped
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.layout import GraphLayout, place
 from mas.graph.plan import TeamPlan
-from mas.graph.text import edge_label, join_label
-from mas.graph.wiring import drawn_edges, gates
+from mas.graph.wiring import drawn_edges, edge_label, gates, join_label
 
 _CHARACTER_IN, _GAP_IN, _ROW_IN, _BOX_IN, _MARGIN_IN = 0.098, 0.62, 0.95, 0.52, 0.3
 _INK, _LOOP_INK, _PAPER = "#33415c", "#b5542b", "#ffffff"

@@ -3,7 +3,8 @@
 Nodes are numbers: agents in declared order, then for each team within the team its *entry* (`solve.start`) and its
 *exit* (`solve.done`), and `DONE` last; `START` is -1. Entries and exits are gates: they speak by themselves as soon as
 their join allows. An edge to `solve` leads to the entry, one from `solve` leaves the exit.
-The *forward graph* is the team without its loop edges; in a checked team it has no cycle.
+The *forward graph* is the team without its loop edges; in a checked team it has no cycle. What a loop touches when it
+begins anew is worked out once. At the end: edges as the text that people write in a team's file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +14,84 @@ from typing import Final
 import networkx as nx
 
 from mas.core.naming import local_name, scoped
-from mas.core.team import DONE, START, USUAL_ITEMS, EdgeSpec, TeamSpec
-from mas.graph.loops import Ends, Loop, find_loops, most_visits, release_waves
+from mas.core.role import USUAL_ITEMS
+from mas.core.team import DONE, START, EdgeSpec, TeamSpec
+
+Ends = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop edge and what a new iteration touches.
+
+    Attributes:
+        edge: number of the loop edge; `head`: the node that it leads back to.
+        bound: how often it may be taken within one iteration of the loops around it.
+        body: nodes on the forward paths from `head` to the edge's source, both included.
+        inside: edges with both ends in the body; `entries`, `exits`: forward edges into and out of it.
+        nested: loops whose body is a strict part of this one's; their bounds start anew with each iteration.
+    """
+
+    edge: int
+    bound: int
+    head: int
+    body: tuple[int, ...]
+    inside: tuple[int, ...]
+    entries: tuple[int, ...]
+    exits: tuple[int, ...]
+    nested: tuple[int, ...]
+
+
+def find_loops(spec: TeamSpec, ends: Ends, closing: Sequence[int], graph: "nx.DiGraph[int]") -> tuple[Loop, ...]:
+    """The loops of a checked team; `graph` is its forward graph, `closing` its loop edges in order."""
+    bodies = []
+    for index in closing:
+        tail, head = ends[index]
+        after: set[int] = nx.descendants(graph, head)
+        before: set[int] = nx.ancestors(graph, tail)
+        bodies.append((after | {head}) & (before | {tail}))
+    loops = []
+    for number, (index, body) in enumerate(zip(closing, bodies, strict=True)):
+        forward = [(other, *ends[other]) for other in range(len(ends)) if other not in closing]
+        loops.append(
+            Loop(
+                edge=index,
+                bound=spec.edges[index].loop or 0,
+                head=ends[index][1],
+                body=tuple(sorted(body)),
+                inside=tuple(i for i, (tail, head) in enumerate(ends) if tail in body and head in body),
+                entries=tuple(i for i, (tail, head) in enumerate(ends) if tail not in body and head in body),
+                exits=tuple(i for i, tail, head in forward if tail in body and head not in body),
+                nested=tuple(other for other in range(len(closing)) if other != number and bodies[other] < body),
+            )
+        )
+    return tuple(loops)
+
+
+def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -> tuple[tuple[int, ...], ...]:
+    """Exit edges in waves: an edge waits for every edge whose death could still start a loop that it leaves."""
+    order: nx.DiGraph[int] = nx.DiGraph()
+    order.add_nodes_from(index for loop in loops for index in loop.exits)
+    for loop in loops:
+        tail = ends[loop.edge][0]
+        waking = {tail} | nx.ancestors(graph, tail)
+        first = [index for index in order if ends[index][1] in waking]
+        order.add_edges_from((index, later) for index in first for later in loop.exits)
+    waves: list[tuple[int, ...]] = []
+    condensed = nx.condensation(order) if order else nx.DiGraph()
+    for generation in nx.topological_generations(condensed):
+        waves.append(tuple(sorted(edge for part in generation for edge in condensed.nodes[part]["members"])))
+    return tuple(waves)
+
+
+def most_visits(loops: Sequence[Loop], agents: int) -> tuple[int, ...]:
+    """visits_v <= 1 + sum of I_l over the loops l around v; I_l = bound_l * (1 + sum of I_m over the m around l)."""
+    begun: dict[int, int] = {}
+    for number in sorted(range(len(loops)), key=lambda number: -len(loops[number].body)):
+        around = sum(begun[outer] for outer in begun if number in loops[outer].nested)
+        begun[number] = loops[number].bound * (1 + around)
+    return tuple(1 + sum(begun[n] for n, loop in enumerate(loops) if node in loop.body) for node in range(agents))
+
 
 ALL: Final = 0
 """Join: until every branch is decided. A number above it is one of live branches."""
@@ -172,3 +249,24 @@ def _need(need: int | str) -> int:
 def _items(spec: TeamSpec, edges: Sequence[Edge], agents: int) -> tuple[int, ...]:
     bounds = {edge.head: most_items(spec, edge.source) for edge in edges if edge.map}
     return tuple(bounds.get(node, 0) for node in range(agents)) if bounds else ()
+
+
+def edge_text(edge: EdgeSpec) -> str:
+    """`a -> b when ROUTE loop N map`, as it is written in a team's file."""
+    when = f" when {edge.when}" if edge.when else ""
+    loop = f" loop {edge.loop}" if edge.loop else ""
+    return f"{edge.source} -> {edge.target}{when}{loop}{' map' if edge.map else ''}"
+
+
+def edge_label(edge: EdgeSpec) -> str:
+    """What stands beside an arrow: the route, the loop's bound, that each item goes alone; empty where it has none."""
+    parts = [edge.when or "", f"up to {edge.loop}×" if edge.loop else "", "each" if edge.map else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def join_label(spec: TeamSpec, node: str) -> str:
+    """How a node waits, as it stands in its box; empty for one that waits for all without a limit."""
+    join = spec.join(node.removesuffix(f".{START}"))
+    parts = [f"{join.need}" if join.need != "all" else "", f"{join.timeout_s:g} s" if join.timeout_s else ""]
+    waits = ", ".join(part for part in parts if part)
+    return f"waits: {waits}" if waits else ""

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from mas.config.access import accesses_of
 from mas.config.trust import remember
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.league.export import export_tournament
 from mas.league.games import LeagueWorld, full_name, open_world
 from mas.league.gate import ancestors

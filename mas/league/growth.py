@@ -14,11 +14,10 @@ from rich.console import Console
 
 from mas.config.options import Config
 from mas.config.sources import RunSource
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking, together
 from mas.core.errors import ConfigError
+from mas.core.naming import derive_seed
 from mas.core.scenario import Mixable
-from mas.core.seeds import derive_seed
-from mas.core.together import together
 from mas.league.games import LeagueWorld, full_options
 from mas.league.growth_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
 from mas.league.match import play

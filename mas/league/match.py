@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import EnvironmentFault
-from mas.core.seeds import derive_seed
-from mas.core.together import together
+from mas.core.naming import derive_seed
 from mas.league.pairing import Fixture
 from mas.league.records import PlayedGame, PlayedMove
 

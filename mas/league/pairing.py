@@ -8,7 +8,7 @@ from itertools import combinations
 import networkx as nx
 
 from mas.core.errors import ConfigError
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 
 
 @dataclass(frozen=True, slots=True)

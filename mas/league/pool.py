@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from mas.config.sources import RunSource
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
-from mas.core.seeds import derive_seed, digest
+from mas.core.naming import derive_seed, digest
 from mas.league.games import open_world
 from mas.league.gate import GateVerdict, Measure, ancestors, best_of, judge
 from mas.league.playing import played

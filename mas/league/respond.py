@@ -16,9 +16,9 @@ from mas.config.load import load_config, load_run_config
 from mas.config.opponents import OpponentsOptions
 from mas.config.options import Config
 from mas.config.sources import RunSource
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.league.games import open_world
 from mas.league.opponents import LeaguePool, open_pool
 from mas.league.playing import played

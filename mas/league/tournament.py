@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.core.together import together
 from mas.league.match import Player, play
 from mas.league.pairing import Fixture, gauntlet, round_robin, swiss_round
 from mas.league.records import PlayedGame

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.observe.span_records import SpanEvent, SpanRecord
 
 _MISSING = "(missing)"

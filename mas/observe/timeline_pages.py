@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.core.errors import RunDirectoryError
-from mas.core.printable import printable
+from mas.core.text import printable
 from mas.observe.atomic import write_text_atomic
 from mas.observe.timeline import TimelineRow, Trace, spoken
 

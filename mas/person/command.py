@@ -17,22 +17,20 @@ from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.config.problems import is_bridged
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Script, Task, random_script
 from mas.core.errors import ConfigError
-from mas.core.naming import listed
+from mas.core.naming import derive_seed, listed
 from mas.core.scenario import Scenario
-from mas.core.script import Script, random_script
-from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.observe.trust_option import Trust
 from mas.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits, configured_scenario
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
-from mas.scenarios.folder import expert_of
 from mas.scenarios.named import scenario_and_team
+from mas.scenarios.world import expert_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,11 +9,10 @@ from random import Random
 from rich.console import Console
 from rich.text import Text
 
-from mas.core.environment import Environment, measures_of
+from mas.core.environment import Environment, Script, measures_of
 from mas.core.errors import ConfigError
-from mas.core.excerpt import quoted
 from mas.core.naming import did_you_mean
-from mas.core.script import Script
+from mas.core.text import quoted
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
 from mas.scenarios.bridges.game import game_below

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from mas.core.errors import ConfigError
-from mas.core.team import DONE, START, EdgeSpec, RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 
 PLANNER = RoleSpec(type="planner")
 EXECUTOR = RoleSpec(type="executor")

@@ -5,17 +5,26 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mas.core.engine import Grammar
+from mas.core.engine import Grammar, why_invalid_grammar
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
-from mas.core.grammar import invalid_reason
 from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
-from mas.core.role import Message, View
-from mas.core.team import USUAL_ITEMS, RoleSpec
-from mas.graph.template import EXPERIENCES, Template, parse_template
+from mas.core.role import USUAL_ITEMS, Message, RoleSpec, View
+from mas.core.text import EXPERIENCES, Template, parse_template
 from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
-from mas.roles.lists import listed
+
+_MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+NOTHING = "none"
+"""The answer that is an empty list."""
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of a text: one per line, without the mark or number that it may begin with; `none` alone has none."""
+    lines = (_MARK.sub("", line, count=1).strip() for line in text.splitlines() if line.strip())
+    items = tuple(line for line in lines if line)
+    return () if [item.strip(".").casefold() for item in items] == [NOTHING] else items
+
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
@@ -239,7 +248,7 @@ class PromptedRole:
         constraint = self.spec.constraint
         if constraint is not None and not isinstance(constraint.one_of, str):
             grammar = self.grammar(View(observation=Observation({})))
-            if grammar is not None and (cause := invalid_reason(grammar)):
+            if grammar is not None and (cause := why_invalid_grammar(grammar)):
                 raise ConfigError(
                     f"{where} has constraint {grammar.kind} {grammar.text!r}, which cannot be used: {cause}"
                 )

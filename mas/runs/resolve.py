@@ -13,7 +13,7 @@ from mas.config.methods import method_of
 from mas.config.options import Config
 from mas.config.peers import check_peers
 from mas.core.scenario import Scenario
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.runs.scenario import build_configured, configured_scenario
 from mas.training.setup import Setup, TrainSetup, compiled, plan_tasks
 from mas.training.tasks.plan import build_arms

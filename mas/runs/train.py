@@ -18,9 +18,9 @@ from mas.config.access import TEAM_FILE, accesses_of, class_access
 from mas.config.load import load_run_config
 from mas.config.options import Config
 from mas.config.trust import remember, trusted_path
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError
-from mas.core.late import Judge
+from mas.core.records import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team

@@ -10,21 +10,20 @@ import msgspec
 from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Delivery, Envelope, Payload
-from mas.core.naming import agent_of
-from mas.core.policy import NO_POLICY, Policy, policy_of
+from mas.core.naming import Part, agent_of, derive_seed
+from mas.core.policy import NO_POLICY, Policy
 from mas.core.records import Attempt
 from mas.core.role import Message, View
-from mas.core.seeds import Part, derive_seed
-from mas.runtime.agents import AgentAnswer, Ask, Candidate, TeamMember
-from mas.runtime.attempts import OnAttempt, ask_with_retries
-from mas.runtime.budget import Accounts, Bill, Spent, spend
-from mas.runtime.events import fingerprint
-from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
-from mas.runtime.play_replay_log import PlayReplayLog
-from mas.runtime.point import DecisionPoint
-from mas.runtime.remote import RemoteAgents, check_answer, insist
+from mas.core.team import policy_of
+from mas.runtime.agents import TeamMember
+from mas.runtime.flow import DecisionPoint
+from mas.runtime.payloads import AgentAnswer, Ask, Candidate
+from mas.runtime.placement import RemoteAgents, check_answer, insist
+from mas.runtime.policies import Accounts, Bill, OnAttempt, Spent, ask_with_retries, spend
+from mas.runtime.replay_events import fingerprint
+from mas.runtime.replay_log import PlayReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import ask_streaming, is_streamed
+from mas.runtime.streaming import BEATS_PER_SILENCE, Heartbeat, ask_streaming, is_streamed
 
 Candidates = tuple[Candidate, ...]
 
@@ -78,18 +77,18 @@ class AgentClient:
         self, point: DecisionPoint, seeds: tuple[int, ...], *, episode: str, temperature: float | None
     ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
-        answer = self._with_policy(point, seeds, episode, temperature)
+        policy, agent = policy_of(self._policies, point.agent), agent_of(point.agent)
+        if policy is NO_POLICY and not self._accounts.is_limited and episode not in self.logs:  # the usual case
+            answer = self._request_candidates(agent, policy, point.view, seeds, episode, point.turn, temperature)
+        else:
+            answer = self._with_policy(point, policy, seeds, episode, temperature)
         return answer if self._spans is None else self._spans.agent(point, seeds, episode, answer)
 
     async def _with_policy(
-        self, point: DecisionPoint, seeds: tuple[int, ...], episode: str, temperature: float | None
+        self, point: DecisionPoint, policy: Policy, seeds: tuple[int, ...], episode: str, temperature: float | None
     ) -> Candidates:
         view, agent, turn = point.view, point.agent, point.turn
-        policy = policy_of(self._policies, agent)
-        log = self.logs.get(episode)
-        if policy is NO_POLICY and not self._accounts.is_limited and log is None:  # the usual case
-            return await self._request_candidates(agent_of(agent), policy, view, seeds, episode, turn, temperature)
-        visit = point.flow.visits(agent)
+        visit, log = point.flow.visits(agent), self.logs.get(episode)
 
         async def call(name: str) -> Candidates:
             async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:

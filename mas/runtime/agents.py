@@ -1,49 +1,39 @@
-"""The agents of a team as listeners on the bus: a view comes in, candidates go out.
+"""The agents of a team, and its environment, as listeners on the bus: a view comes in, candidates go out.
 
-Leaves out on purpose: which candidate is taken, which is the caller's choice.
+What agents know and which adapters they use can be changed while their team plays (`teach`, `speak_as`), and a text can
+be scored as theirs without asking them (`likelihoods`). Leaves out on purpose: which candidate is taken, which is the
+caller's choice.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Protocol
 
 import msgspec
-from pydantic import ConfigDict
 
-from mas.core.engine import Engine, Generation, PinnedAdapter, Request, Sampling
-from mas.core.environment import Environment, Observation, Step
+from mas.core.concurrency import together
+from mas.core.engine import Engine, PinnedAdapter, Request, Sampling
+from mas.core.environment import Environment
 from mas.core.errors import ConfigError, RunError
-from mas.core.messages import PAYLOADS, Beat, Envelope, Payload
+from mas.core.messages import Envelope, Payload
 from mas.core.role import ConstrainedRole, Role, View
-from mas.core.stopwatch import in_environment
-from mas.core.together import together
-from mas.runtime.streaming import Piece, Tell, generate_streaming
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One generation with what it was asked and what it means.
-
-    `role`: who spoke, a stand-in's where one spoke; `choices`: ids of the legal tokens, if listed; `seconds`: that the
-    request took, as measured where it was generated; two candidates may be equal with other seconds.
-    """
-
-    role: str
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    text: str
-    payload: Payload
-    generation: Generation
-    temperature: float
-    seed: int
-    choices: tuple[int, ...]
-    seconds: float = 0.0
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Candidate):
-            return NotImplemented
-        fields = (name for name in self.__struct_fields__ if name != "seconds")
-        return all(getattr(self, name) == getattr(other, name) for name in fields)
+from mas.core.tracing import in_environment
+from mas.runtime.payloads import (
+    AgentAnswer,
+    Ask,
+    Candidate,
+    CompletionScores,
+    ObserveReply,
+    ObserveRequest,
+    Piece,
+    Score,
+    StepReply,
+    StepRequest,
+)
+from mas.runtime.streaming import Tell, generate_streaming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,67 +43,6 @@ class ModelEndpoint:
     engine: Engine
     adapter: str | None = None
     chats: bool = False
-
-
-_HOLDS_RECORDS = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class Ask(Payload):
-    """A decision point, private to one agent: one candidate per seed.
-
-    `temperature` None: the role's own. `beat_s`: seconds between heartbeats while it works; None: none are wanted.
-    `is_heard`: its text is wanted in parts while it is drawn, each a `Piece`; an agent without streaming answers whole.
-    `adapter`: the version to use, where the trainer is another process; None: the agent's own.
-    """
-
-    kind: ClassVar[str] = "ask"
-    model_config = _HOLDS_RECORDS
-    view: View
-    seeds: tuple[int, ...]
-    temperature: float | None = None
-    beat_s: float | None = None
-    is_heard: bool = False
-    adapter: PinnedAdapter | None = None
-
-
-class AgentAnswer(Payload):
-    """An agent's candidates."""
-
-    kind: ClassVar[str] = "answer"
-    model_config = _HOLDS_RECORDS
-    candidates: tuple[Candidate, ...]
-
-
-class Score(Payload):
-    """Requests the log-probabilities of a completion from an agent's engine. `adapter` None: by the bare base."""
-
-    kind: ClassVar[str] = "score"
-    model_config = _HOLDS_RECORDS
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    adapter: PinnedAdapter | None
-
-
-class CompletionScores(Payload):
-    """One log-probability (temperature 1) per token of a completion, in nats."""
-
-    kind: ClassVar[str] = "scored"
-    logprobs: tuple[float, ...]
-
-
-class Fetch(Payload):
-    """Requests an adapter version from the trainer of a team."""
-
-    kind: ClassVar[str] = "fetch"
-    model_config = _HOLDS_RECORDS
-    adapter: PinnedAdapter
-
-
-class Fetched(Payload):
-    """An adapter version as the files of a PEFT directory, by name."""
-
-    kind: ClassVar[str] = "fetched"
-    files: dict[str, bytes]
 
 
 class TeamMember(Protocol):
@@ -279,61 +208,6 @@ def _stop_id(role: Role, text: str, ids: tuple[int, ...]) -> int:
     return ids[0]
 
 
-class ObserveRequest(Payload):
-    """Asks the environment of an episode what the agents see."""
-
-    kind: ClassVar[str] = "look"
-    episode: str
-    views: tuple[str, ...]
-
-
-class ObserveReply(Payload):
-    """What each view sees; private to the run that asked."""
-
-    kind: ClassVar[str] = "seen"
-    model_config = _HOLDS_RECORDS
-    observations: dict[str, Observation]
-
-
-class StepRequest(Payload):
-    """Seats act in the environment of an episode."""
-
-    kind: ClassVar[str] = "act"
-    episode: str
-    actions: dict[str, str]
-
-
-class StepReply(Payload):
-    """What a step paid."""
-
-    kind: ClassVar[str] = "stepped"
-    model_config = _HOLDS_RECORDS
-    step: Step
-
-
-TEAM_PAYLOADS: dict[str, type[Payload]] = {
-    **PAYLOADS,
-    **{
-        kind.kind: kind
-        for kind in (
-            Ask,
-            AgentAnswer,
-            Piece,
-            Score,
-            CompletionScores,
-            Fetch,
-            Fetched,
-            ObserveRequest,
-            ObserveReply,
-            StepRequest,
-            StepReply,
-            Beat,
-        )
-    },
-}
-"""All that a team's members say to each other: what a bus between processes must carry."""
-
-
 class EnvironmentAgent:
     """Takes part like an agent: holds the environment of every open episode, shows views and takes actions."""
 
@@ -360,3 +234,67 @@ class EnvironmentAgent:
             return self.episodes[episode]
         except KeyError:
             raise RunError(f"no episode {episode!r} is open") from None
+
+
+def teach(members: Sequence[TeamMember], roles: Mapping[str, Role]) -> None:
+    """Put roles with other experiences in the places of those of their names, in all members or in none.
+
+    Raises:
+        RunError: no member plays a role, or it differs in more.
+    """
+    for name, role in roles.items():
+        own = [member for member in members if member.role.name == name]
+        if not own:
+            raise RunError(f"role {name!r} cannot be taught: no agent in this process plays it")
+        same = {"experiences": role.spec.experiences}
+        if any(member.role.spec.model_copy(update=same) != role.spec for member in own):
+            raise RunError(f"role {name!r} cannot become another one while the team plays: only experiences change")
+    for member in members:
+        member.role = roles.get(member.role.name, member.role)
+
+
+def speak_as(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None:
+    """Let roles, by name, speak through other adapters from now on; those not named stay as they are.
+
+    Raises:
+        RunError: the agents are processes of their own.
+    """
+    if not members:
+        raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
+    for member in members:
+        if isinstance(member, RoleAgent) and member.role.name in adapters:
+            member.voice = replace(member.voice, adapter=adapters[member.role.name])
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihoods:
+    """Of a text after several views: the mean log-probability (temperature 1) of its tokens, in nats.
+
+    `tokens`: what each of them cost, 0 where an equal prompt came before it: that is scored once.
+    """
+
+    logprobs: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+
+async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> Likelihoods:
+    """Score a text after every view as its agent would say it, all of them at once, by the adapter that it has now.
+
+    Raises:
+        RunError: a person plays the agent, or the text has no token. EngineError: its engine cannot score.
+    """
+    if not isinstance(member, RoleAgent):
+        raise RunError(f"agent {member.role.name!r} is played by a person: a text has no known probability")
+    engine = member.engine
+    ids = engine.tokenizer.encode(text)
+    if not ids:
+        raise RunError(f"the text {text!r} has no token that could be scored")
+    prompts = [member.prompted(view)[1] for view in views]
+    different = tuple(dict.fromkeys(prompts))
+    scored = await asyncio.gather(*(engine.score(prompt, ids, member.voice.adapter) for prompt in different))
+    found = {prompt: fmean(logprobs) for prompt, logprobs in zip(different, scored, strict=True)}
+    first = {prompt: number for number, prompt in reversed([*enumerate(prompts)])}
+    return Likelihoods(
+        logprobs=tuple(found[prompt] for prompt in prompts),
+        tokens=tuple((first[one] == number) * (len(one) + len(ids)) for number, one in enumerate(prompts)),
+    )

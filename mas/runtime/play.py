@@ -11,11 +11,9 @@ from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.policy import policy_of
-from mas.runtime.flow import Flow
-from mas.runtime.joins import JoinTimers
-from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
-from mas.runtime.replay_order import Heard, heard, in_waves, needs_steps
+from mas.core.team import policy_of
+from mas.runtime.flow import Decide, DecisionPoint, Flow, OnFlow, Undo
+from mas.runtime.timing import Heard, JoinTimers, heard, in_waves, needs_steps
 from mas.runtime.turn_replay_log import TurnReplayLog
 
 
@@ -125,7 +123,7 @@ class _TeamTurn:
         self.is_out_of_order = self.is_timing_dependent = False
         self.late: tuple[str, ...] = ()
         self.spoken: list[tuple[DecisionPoint, Payload]] = []
-        self._timers = JoinTimers()
+        self._timers = JoinTimers() if flow.plan.timeouts else None
         self._log = log
         self._now_s = asyncio.get_running_loop().time if log is None else log.now
 
@@ -170,21 +168,21 @@ class _TeamTurn:
 
     async def _wait(self) -> list[str]:
         """The agents that have spoken now, or spoke next when the turn was recorded."""
-        limits = self.flow.plan.timeouts
-        left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s()) if limits else None
+        limits, timers = self.flow.plan.timeouts, self._timers
+        left_s = timers.watch(self.flow.waiting_joins(), limits, self._now_s()) if timers else None
         recorded = None if self._log is None else self._log.next_round()
-        if self._log is not None and limits:  # a wait that was recorded may be over only now
-            left_s = self._timers.watch(self.flow.waiting_joins(), limits, self._now_s())
+        if self._log is not None and timers:  # a wait that was recorded may be over only now
+            left_s = timers.watch(self.flow.waiting_joins(), limits, self._now_s())
         if self._log is not None and recorded is not None:
             if recorded.spoke:
                 await asyncio.wait([self._task(agent) for agent in recorded.spoke])
             self._log.take()
             self.late = recorded.expired
             return list(recorded.spoke)
-        until = asyncio.FIRST_EXCEPTION if self._in_step and not limits else asyncio.FIRST_COMPLETED
+        until = asyncio.FIRST_EXCEPTION if self._in_step and not timers else asyncio.FIRST_COMPLETED
         await asyncio.wait(self.tasks.values(), timeout=left_s, return_when=until)
         done = [agent for agent in self.flow.running() if self.tasks[agent].done()]
-        self.late = self._timers.over(self._now_s()) if limits else ()
+        self.late = timers.over(self._now_s()) if timers else ()
         if self._log is not None and (done or self.late) and all(self._is_settled(agent) for agent in done):
             await self._log.write(done, self.late)
         return done

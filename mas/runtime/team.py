@@ -1,7 +1,10 @@
 """A team at work: its agents and its environment listen on the bus, and episodes are played through it."""
 
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -13,21 +16,16 @@ from mas.core.errors import RunError
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
-from mas.runtime.agents import Candidate, ModelEndpoint, RoleAgent, TeamMember
-from mas.runtime.attempts import OnAttempt, noting
-from mas.runtime.budget import Accounts, Remaining
-from mas.runtime.drain import RequestGate
-from mas.runtime.episodes import EpisodeRunner
-from mas.runtime.heartbeat import with_heartbeat
+from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, speak_as, teach
+from mas.runtime.episodes import EpisodeRunner, RequestGate
+from mas.runtime.flow import DecisionPoint
 from mas.runtime.human import HumanDesk, person
-from mas.runtime.likelihood import Likelihoods, likelihoods
-from mas.runtime.point import DecisionPoint
-from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
+from mas.runtime.payloads import Candidate
+from mas.runtime.placement import ENVIRONMENT, RUN, AgentReplicas, ProcessRole
+from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
 from mas.runtime.replay_log import ReplayLog
-from mas.runtime.replicas import AgentReplicas
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import OnPart, streamed_to
-from mas.runtime.teaching import speak_as, teach
+from mas.runtime.streaming import OnPart, streamed_to, with_heartbeat
 from mas.runtime.traced_engine import traced_endpoint
 
 _RUNS = count()
@@ -164,7 +162,7 @@ class TeamRuntime(EpisodeRunner):
         return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
     def speak_as(self, adapters: Mapping[str, str]) -> None:
-        """See `mas.runtime.teaching.speak_as`; roles that are peers stay as they are."""
+        """See `mas.runtime.agents.speak_as`; roles that are peers stay as they are."""
         speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 
     async def retire(self, agent: str) -> int:
@@ -178,7 +176,7 @@ class TeamRuntime(EpisodeRunner):
         return await self._replicas_of.retire(agent)
 
     def teach(self, roles: Mapping[str, Role]) -> None:
-        """See `mas.runtime.teaching.teach`."""
+        """See `mas.runtime.agents.teach`."""
         teach(self._here(), roles)
 
     def _here(self) -> tuple[TeamMember, ...]:
@@ -256,5 +254,38 @@ class TeamRuntime(EpisodeRunner):
         return self._client.sample_locally(point, seed, episode=episode)
 
     async def likelihoods(self, agent: str, views: Sequence[View], text: str) -> Likelihoods:
-        """See `mas.runtime.likelihood.likelihoods`."""
+        """See `mas.runtime.agents.likelihoods`."""
         return await likelihoods(self._members[agent], views, text)
+
+
+_FIRST = "stopping: the team turns that run are played to their end; Ctrl-C again stops at once"
+
+
+@contextmanager
+def drains_on_interrupt(runtime: TeamRuntime) -> Iterator[None]:
+    """While this is entered, Ctrl-C drains the runtime and a second one cancels it.
+
+    Where a loop cannot catch signals, in a thread that is not the main one (`run_blocking` in a notebook) or on
+    Windows, this changes nothing: Ctrl-C stops at once.
+    """
+    loop = asyncio.get_running_loop()
+    stopping: set[asyncio.Task[None]] = set()
+
+    def on_interrupt() -> None:
+        if runtime.is_draining:
+            stopping.add(loop.create_task(runtime.cancel(), name="cancel"))
+        else:
+            print(_FIRST, file=sys.stderr, flush=True)
+            stopping.add(loop.create_task(runtime.drain(), name="drain"))
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    except (NotImplementedError, RuntimeError):  # on Windows; outside the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        for task in stopping:
+            task.cancel()

@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import JournalError, MasError, ReplayError
 from mas.core.messages import Payload
-from mas.runtime.agents import Candidate
-from mas.runtime.budget import Bill, Purse, Spent
-from mas.runtime.calls import Call, Make, PlayRecord, Visit
-from mas.runtime.events import (
+from mas.runtime.payloads import Candidate
+from mas.runtime.policies import Bill, Purse, Spent
+from mas.runtime.replay_events import (
+    Call,
     CallEvent,
     Committed,
     DroppedEvent,
     Event,
     GaveUp,
+    Make,
+    PlayRecord,
     Round,
     TurnBegan,
+    Visit,
     fingerprint,
 )
 

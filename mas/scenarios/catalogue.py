@@ -15,9 +15,9 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
-from mas.scenarios.folder import FolderScenario, expert_of
 from mas.scenarios.registry import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
 from mas.scenarios.user_class import UserScenario
+from mas.scenarios.world import FolderScenario, expert_of
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 

@@ -7,11 +7,10 @@ from statistics import NormalDist, fmean
 
 import msgspec
 
-from mas.core.environment import Task, mean_measures, measures_of
+from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
+from mas.core.naming import derive_seed
 from mas.core.scenario import Scenario
-from mas.core.script import Script, random_script
-from mas.core.seeds import derive_seed
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 CONFIDENCE = 0.95
 """Of the interval around a success rate."""

@@ -7,8 +7,7 @@ from mas.config.literal import literal
 from mas.config.load import load_config
 from mas.config.trust import check_accesses
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
-from mas.graph.load import load_team
+from mas.graph.load import find_team, load_team
 from mas.scenarios.registry import build_scenario
 
 

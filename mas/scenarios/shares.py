@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mas.core.joint import read_joint
+from mas.core.messages import read_joint
 
 
 def written(numbers: Iterable[int], *, is_compact: bool) -> str:

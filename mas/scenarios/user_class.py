@@ -24,21 +24,17 @@ from typing import Any, get_type_hints
 
 from pydantic import PydanticUserError, TypeAdapter, create_model
 
-from mas.core.environment import Environment, EnvironmentSpec, Step, Task
+from mas.core.environment import Environment, EnvironmentSpec, Script, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import did_you_mean, local_name
-from mas.core.options import Options
+from mas.core.naming import derive_seed, did_you_mean, digest, local_name
+from mas.core.options import Options, load_module
 from mas.core.role import Message, View
 from mas.core.scenario import Split
-from mas.core.script import Script
-from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
-from mas.core.user_code import load_module
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
 from mas.scenarios.bridges.replay import ReplayEnvironment
-from mas.scenarios.folder import NoOwnTerms
-from mas.scenarios.world import is_held_out
+from mas.scenarios.world import NoOwnTerms, is_held_out
 
 NEEDED = ("reset", "observe", "step")
 POSSIBLE = ("is_over", "success", "legal", "answer", "content", "render")
@@ -121,7 +117,7 @@ class UserEnvironment(ReplayEnvironment):
 
 
 class UserScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.tasks.SplitByContent`.
+    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.scenario.SplitByContent`.
 
     A task belongs to a split by its content alone. Without `content()` that is what the views show with these options,
     so that other options of the class, or a class derived from it, may hold out what was trained on: `why_not_apart`.

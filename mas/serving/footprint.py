@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mas.config.options import ModelOptions
-from mas.core.free_memory import free_memory
+from mas.core.machine import free_memory
 from mas.serving.model import FAILURES, NO_CODE, device_of, unloadable
 
 _FLOAT = 4

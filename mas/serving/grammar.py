@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mas.core.engine import Grammar
+from mas.core.engine import Grammar, as_llguidance, first_cause
 from mas.core.errors import ModelError, RefusedRequest
-from mas.core.grammar import as_llguidance, first_cause
 from mas.serving.model import ModelText
 
 _REMEMBERED = 1024

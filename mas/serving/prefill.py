@@ -105,7 +105,7 @@ def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> 
     Args:
         cache: takes keys and values of all tokens, [1, H, M, D] in each layer.
     """
-    device, model = base.bank.device, cast(Any, base.model)
+    device, model = base.bank.device, cast("Any", base.model)
     with base.bank.segmented(segments_of(forest.speakers)):
         output = model.base_model(
             input_ids=torch.tensor([forest.ids], device=device),

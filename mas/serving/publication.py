@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.core.errors import EngineError, ModelError, NotServed
-from mas.core.together import together
 from mas.serving.lora import AdapterBank
 from mas.serving.origin import Origin
 from mas.serving.weights import AdapterWeights

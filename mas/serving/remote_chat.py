@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from mas.config.servers import ServerOptions
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.core.together import together
 from mas.serving.check import ModelLimits, check_unrestricted
 from mas.serving.in_flight import InFlight
 from mas.serving.remote_completions import SEEDS, read

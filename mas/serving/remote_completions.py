@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError
-from mas.core.together import together
 from mas.serving.check import ModelLimits, check_unrestricted
 from mas.serving.remote_server import RemoteServer
 

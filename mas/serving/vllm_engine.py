@@ -14,9 +14,9 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request, Sampling
 from mas.core.errors import EngineError, ModelError
-from mas.core.together import together
 from mas.serving.bare import bare_version
 from mas.serving.grammar import Grammars
 from mas.serving.in_flight import InFlight

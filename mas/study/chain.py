@@ -8,17 +8,17 @@ import msgspec
 
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.core.blocking import run_blocking
-from mas.core.cost import FREE, Cost
+from mas.core.concurrency import run_blocking
+from mas.core.environment import random_script
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
-from mas.core.script import random_script
 from mas.observe.results import SUCCESS
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.scenario import configured_scenario
 from mas.scenarios.attempts.environment import SOLO
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
@@ -52,7 +52,7 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     greedy: float
     sampled: float
-    cost: Cost = FREE
+    cost: Cost = NO_COST
     optimiser_steps: int = 0
     steps: int = 0
     seconds: float = 0.0

@@ -16,10 +16,9 @@ from mas.config.idle import why_idle
 from mas.config.load import leaves, load_run_config
 from mas.config.options import Config
 from mas.config.stored import read_stored
-from mas.core.cost import Cost
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.naming import did_you_mean
-from mas.core.seeds import digest
+from mas.core.naming import did_you_mean, digest
+from mas.core.records import Cost
 from mas.observe.curves import joined_curve
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart, Series

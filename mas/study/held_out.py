@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Reward, Task
 from mas.core.errors import ConfigError
-from mas.core.reward import Reward
-from mas.core.scenario import Scenario, Split
-from mas.core.seeds import derive_seed
-from mas.core.tasks import Finite, SplitByContent
+from mas.core.naming import derive_seed
+from mas.core.scenario import Finite, Scenario, Split, SplitByContent
 from mas.core.team import TeamSpec
 
 Part = Literal["validation", "test"]

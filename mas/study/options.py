@@ -8,9 +8,9 @@ from pydantic import Field, ValidationError
 
 from mas.config.load import presets
 from mas.config.options import Options, Positive
-from mas.core.cost import Prompts
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.records import Prompts
 from mas.observe.results import SUCCESS
 
 REFERENCE = "team_at_grpo"

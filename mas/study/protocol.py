@@ -19,9 +19,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from mas.config.load import load_config
 from mas.config.options import Config, Options, Positive
-from mas.core.cost import Prompts
 from mas.core.errors import ConfigError
-from mas.core.seeds import digest
+from mas.core.naming import digest
+from mas.core.records import Prompts
 from mas.study.held_out import Part
 
 UNTRAINED = "no_rl"

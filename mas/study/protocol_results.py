@@ -6,7 +6,7 @@ from statistics import fmean
 
 import msgspec
 
-from mas.core.cost import Cost
+from mas.core.records import Cost
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.observe.curves import joined_curve
 from mas.observe.curves_svg import curves_svg

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from mas.core.blocking import run_blocking
-from mas.core.cost import FREE, Cost
+from mas.core.concurrency import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError
+from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.runs.resolve import resolve, resolve_training
@@ -43,7 +43,7 @@ def run_job(options: ProtocolOptions, job: StudyJob) -> JobResult:
     tasks = options.test_tasks if job.stage == "test" else options.validation_tasks
     setup = resolve(config, scenario)
     base = open_base(setup, lambda text: None, is_trained=job.arm != UNTRAINED)
-    cost, optimiser_steps, watcher = FREE, 0, Silent()
+    cost, optimiser_steps, watcher = NO_COST, 0, Silent()
     adapters: Mapping[str, AdapterWeights]
     if job.arm == UNTRAINED:
         adapters = initial_adapters(setup, base)
@@ -74,7 +74,7 @@ def run_job(options: ProtocolOptions, job: StudyJob) -> JobResult:
 
 
 def _failed(job: StudyJob, cause: str, seconds: float, curve: tuple[Point, ...]) -> JobResult:
-    spent = curve[-1] if curve else Point(cost=FREE, optimiser_steps=0, seconds=0.0, value=0.0)
+    spent = curve[-1] if curve else Point(cost=NO_COST, optimiser_steps=0, seconds=0.0, value=0.0)
     return JobResult(
         job=job,
         greedy=0.0,

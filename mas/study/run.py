@@ -15,8 +15,8 @@ from rich.console import Console
 
 from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
+from mas.core.naming import digest
 from mas.core.scenario import Scenario
-from mas.core.seeds import digest
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
 from mas.observe.curves_svg import curves_svg
 from mas.observe.metrics import read_metrics

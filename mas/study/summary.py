@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from mas.core.cost import Cost
+from mas.core.records import Cost
 from mas.observe.curves import joined_curve
 from mas.observe.report_records import Chart, Series
 from mas.observe.results import SUCCESS
@@ -21,7 +21,7 @@ def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str
     {"mean", "std"}, "greedy": [...], "calls", "test_tokens"}}}`.
 
     Of the cases that tell this measure. `mean` and `std` (ddof 1, 0 for one seed) are of greedy play on held-out tasks;
-    `cost` (see `mas.core.cost.Cost`), `tokens` of it with the prompt of every call, `optimiser_steps` and `seconds` are
+    `cost` (a `mas.core.records.Cost`), `tokens` of it with each call's prompt, `optimiser_steps` and `seconds` are
     means of training, `calls` and `test_tokens` those of a task, sampled.
     """
     table: dict[str, dict[str, dict[str, Any]]] = {}

@@ -9,7 +9,7 @@ Needs pytest and pytest-asyncio in auto mode. No test sleeps: a short wait asser
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, Denied, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope, Note, Plan

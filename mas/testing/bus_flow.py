@@ -5,8 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.bus import Bus
 from mas.core.errors import Closed, Dropped, Expired, NoRoute
 from mas.core.messages import Delivery, Envelope, Note, Payload

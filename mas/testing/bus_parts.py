@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.bus import Bus, Gap, Restart, Stream, Subscription
 from mas.core.errors import Closed, ConfigError, Expired, NoRoute
 from mas.core.messages import Delivery, Envelope, Note, Payload

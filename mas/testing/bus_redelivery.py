@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.errors import BusError, NoRoute, RemoteError
 from mas.core.messages import Delivery, Note

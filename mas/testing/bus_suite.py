@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus, Subscription
 from mas.core.messages import Envelope, Note
 

@@ -10,8 +10,8 @@ class TestMyReward(RewardContract):
 
 from collections.abc import Iterable, Mapping
 
+from mas.core.environment import Move, Reward, is_bounded
 from mas.core.messages import Payload
-from mas.core.reward import Move, Reward, is_bounded
 
 
 class RewardContract:

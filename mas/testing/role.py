@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from mas.core.environment import Observation
 from mas.core.messages import PAYLOADS, Action, Failure, Feedback, Note, Payload, Plan, Verdict
-from mas.core.role import Message, Role, View
-from mas.core.team import RoleSpec
+from mas.core.role import Message, Role, RoleSpec, View
 
 _SHARED = settings(suppress_health_check=[HealthCheck.differing_executors], deadline=None, max_examples=60)
 _HEARD: tuple[Payload, ...] = (

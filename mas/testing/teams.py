@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mas.core.messages import Failure, Items, Note, Payload
-from mas.core.role import Role, View
-from mas.core.team import DONE, START, RoleSpec, TeamSpec
+from mas.core.role import Role, RoleSpec, View
+from mas.core.team import DONE, START, TeamSpec
 from mas.graph import TeamPlan, compile_team, load_team
 
 

@@ -13,17 +13,16 @@ from typing import Literal
 
 import msgspec
 
+from mas.core.concurrency import together
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.core.together import together
-from mas.graph.find import find_team
-from mas.runtime.interrupt import drains_on_interrupt
-from mas.runtime.point import DecisionPoint
-from mas.runtime.team import TeamRuntime
+from mas.graph.load import find_team
+from mas.runtime.flow import DecisionPoint
+from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.serving.weights import AdapterWeights

@@ -18,8 +18,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from mas.core.cost import Cost
 from mas.core.errors import CheckpointError
+from mas.core.records import Cost
 from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files

@@ -8,8 +8,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean, local_name
 from mas.core.policy import Budget, Policy
 from mas.core.role import View
-from mas.core.scenario import Scenario
-from mas.core.tasks import Finite
+from mas.core.scenario import Finite, Scenario
 from mas.core.team import DONE, TeamSpec
 from mas.roles import PromptedRole, build_roles
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.observe.progress import Counted, uncounted
-from mas.runtime.interrupt import drains_on_interrupt
+from mas.runtime.team import drains_on_interrupt
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
 from mas.training.baselines import Matched, beside_team

@@ -6,28 +6,28 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
-from mas.bus.mqtt.shutdown import accept_shutdown
+from mas.bus.mqtt.coordination import accept_shutdown, ask_for_lease
 from mas.bus.mqtt.topics import Peer
 from mas.core.engine import AdapterRef, Generation, Request, Tokenizer
 from mas.core.errors import ConfigError, EngineError, NoRoute
 from mas.core.naming import listed
 from mas.core.team import COORDINATOR, TeamSpec
-from mas.runtime.agents import TEAM_PAYLOADS, ModelEndpoint
-from mas.runtime.graceful_shutdown import ShutdownSignals, shut_down_in_order
+from mas.runtime.agents import ModelEndpoint
 from mas.runtime.human import HumanDesk
-from mas.runtime.preflight import (
+from mas.runtime.payloads import TEAM_PAYLOADS
+from mas.runtime.placement import ENVIRONMENT, USUAL, ProcessRole
+from mas.runtime.processes import (
+    ShutdownSignals,
     agent_principal,
     check_room,
     check_user,
     listening,
     share_of,
+    shut_down_in_order,
     team_owns,
     who_is_there,
 )
-from mas.runtime.process_role import ENVIRONMENT, ProcessRole
 from mas.runtime.replay_log import ReplayLog
-from mas.runtime.replicas import USUAL
 from mas.runtime.team import TeamRuntime
 from mas.training.base import Note
 from mas.training.engines import Reading, model_text, peer_texts

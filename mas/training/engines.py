@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mas.config.options import EngineOptions, ModelOptions
 from mas.config.servers import PeerOptions, ServerOptions
-from mas.core.blocking import run_blocking
+from mas.core.concurrency import run_blocking
 from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean

@@ -12,10 +12,10 @@ import networkx as nx
 import torch
 
 from mas.core.errors import ModelError
-from mas.core.free_memory import gib
+from mas.core.machine import gib
 from mas.core.naming import local_name
 from mas.core.role import View
-from mas.core.tasks import Finite
+from mas.core.scenario import Finite
 from mas.graph.plan import TeamPlan
 from mas.roles import build_roles
 from mas.serving.footprint import Footprint, free_on

@@ -9,14 +9,12 @@ from typing import Any
 
 import msgspec
 
-from mas.core.cost import Cost, cost_of, total
-from mas.core.environment import Task, mean_measures, measures_of
+from mas.core.concurrency import together
+from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
 from mas.core.errors import Halted, RunError
-from mas.core.records import Episode
+from mas.core.naming import derive_seed
+from mas.core.records import Cost, Episode, cost_of, total_cost
 from mas.core.scenario import Scenario, Split
-from mas.core.script import Script, random_script
-from mas.core.seeds import derive_seed
-from mas.core.together import together
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once
@@ -52,7 +50,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cost(self) -> Cost:
         """Of all tasks, each for itself: prompts that only different tasks have in common count for each."""
-        return total(cost_of([episode]) for episode in self.episodes)
+        return total_cost(cost_of([episode]) for episode in self.episodes)
 
     @property
     def calls(self) -> int:

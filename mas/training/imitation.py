@@ -13,12 +13,12 @@ from typing import Any
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.config.warm_start import WarmStartOptions
+from mas.core.concurrency import together
 from mas.core.errors import TrainingError
+from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
-from mas.core.stopwatch import Stopwatch
-from mas.core.together import together
+from mas.core.tracing import Stopwatch
 from mas.observe.progress import Counted
 from mas.training.adapters import TrainableAdapters
 from mas.training.rewards import rewards_of, total_reward

@@ -9,13 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from mas.config.late import LateOptions
-from mas.core.cost import Cost, asked
+from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ConfigError, RefusedRequest
-from mas.core.late import Answer
-from mas.core.records import Turn
-from mas.core.seeds import derive_seed
-from mas.core.together import together
+from mas.core.naming import derive_seed
+from mas.core.records import Answer, Cost, Turn, cost_of_call
 from mas.runtime.agents import ModelEndpoint
 from mas.training.engines import open_peer
 from mas.training.setup import Setup
@@ -54,7 +52,7 @@ class PatternJudge:
             raise ConfigError(f"algorithm.reward.late.asks holds no regular expression: {error}") from error
 
     async def __call__(self, turns: Sequence[Turn]) -> AsyncGenerator[Answer]:
-        """See `mas.core.late.Judge`."""
+        """See `mas.core.records.Judge`."""
         for turn in turns:
             for term, pattern in self._patterns.items():
                 yield Answer(turn.id, term, float(pattern.search(turn.text) is not None))
@@ -94,7 +92,7 @@ class ModelJudge:
             self._endpoint = None
 
     async def __call__(self, turns: Sequence[Turn]) -> AsyncGenerator[Answer]:
-        """See `mas.core.late.Judge`."""
+        """See `mas.core.records.Judge`."""
         alike: dict[tuple[str, tuple[int, ...], str], list[str]] = {}
         for turn in turns:
             for term in self._options.terms:
@@ -128,7 +126,7 @@ class ModelJudge:
             )
         except RefusedRequest:
             return None
-        self._cost += asked(len(ids), len(said.token_ids))
+        self._cost += cost_of_call(len(ids), len(said.token_ids))
         return read_mark(tokenizer.decode(said.token_ids))
 
 

@@ -15,11 +15,9 @@ from typing import Any
 import msgspec
 
 from mas.config.late import LateOptions
-from mas.core.cost import Cost
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
-from mas.core.late import Answer, Judge
 from mas.core.naming import did_you_mean
-from mas.core.records import Episode, Turn
+from mas.core.records import Answer, Cost, Episode, Judge, Turn
 from mas.runtime.agents import ModelEndpoint
 from mas.training.advantages.group import members
 from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked

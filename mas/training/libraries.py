@@ -10,17 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mas.core.cost import total
+from mas.core.concurrency import together
 from mas.core.errors import CheckpointError
-from mas.core.naming import local_name
-from mas.core.records import Episode
+from mas.core.naming import derive_seed, local_name
+from mas.core.records import Episode, total_cost
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.core.together import together
 from mas.roles import build_roles
-from mas.roles.experiences import taught, unlearned
+from mas.roles.kinds import taught, unlearned
 from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer
@@ -88,7 +86,7 @@ class TrainableLibraries:
             advantages=[0.0] * sum(len(episode.turns) for episode in episodes),
             learned={},
             metrics={"experiences": {role: metrics for role, (_, metrics, _) in told.items()}},
-            cost=total(spent.cost for _, _, spent in edits),
+            cost=total_cost(spent.cost for _, _, spent in edits),
             notes=[_note(role, edited) for role, (edited, _, _) in told.items()],
         )
 
@@ -154,7 +152,7 @@ class TrainableLibraries:
         edited = apply_operations(library, last.operations, self._limits)
         said = [*proposals, last]
         refused = (*(refusal for one in said for refusal in one.refused), *edited.refused)
-        spent = Proposal(last.operations, refused, total(one.cost for one in said))
+        spent = Proposal(last.operations, refused, total_cost(one.cost for one in said))
         edited = Edited(edited.library, edited.done, refused)
         return edited, _counted(edited, len(groups), played, spent), spent
 

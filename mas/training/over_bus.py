@@ -15,22 +15,20 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.coordination import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import EngineOptions
 from mas.core.bus import Bus
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import ConfigError, EngineError, NoRoute, RunError, UnknownAdapter
 from mas.core.messages import Envelope
 from mas.core.naming import listed
-from mas.core.together import together
-from mas.runtime.agents import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
-from mas.runtime.preflight import team_owns, who_is_there
-from mas.runtime.process_role import ENVIRONMENT, RUN, ProcessRole
-from mas.runtime.remote import RemoteAgents, UntilThere, insist
+from mas.runtime.payloads import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
+from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole, RemoteAgents, UntilThere, insist
+from mas.runtime.processes import team_owns, who_is_there
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files

@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import msgspec
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, EngineWrapper, Generation, PinnedAdapter, Request
 from mas.core.errors import CheckpointError, EngineError
-from mas.runtime.agents import Fetch, Fetched
+from mas.runtime.payloads import Fetch, Fetched
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import digest_of, from_files
 from mas.serving.store import ServingEngine

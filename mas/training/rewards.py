@@ -8,17 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.cost import Cost
 from mas.config.options import RewardOptions
-from mas.core.environment import Environment, Step
+from mas.core.environment import LARGEST, Environment, Move, Reward, Step, check_finite
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import Price
-from mas.core.reward import LARGEST, Move, Reward, check_finite
 from mas.core.team import TeamSpec
-from mas.runtime.agents import Candidate
-from mas.runtime.budget import Spent
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.payloads import Candidate
+from mas.runtime.policies import Spent
 from mas.training.schedules import stage_number
 
 TEAM, OWN = "team.", "own."

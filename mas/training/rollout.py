@@ -10,12 +10,11 @@ import msgspec
 
 from mas.config.algorithm import AlgorithmOptions, FilterOptions
 from mas.config.options import RewardOptions
-from mas.core.cost import Cost
+from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
-from mas.core.records import Episode, Group, Turn
-from mas.core.seeds import derive_seed
-from mas.core.tasks import TaskOutcome
-from mas.core.together import together
+from mas.core.naming import derive_seed
+from mas.core.records import Cost, Episode, Group, Turn
+from mas.core.scenario import TaskOutcome
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.late_terms import FILE as LATE

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan
 from mas.runtime.human import HumanDesk
-from mas.runtime.process_role import RUN, ProcessRole
+from mas.runtime.placement import RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel

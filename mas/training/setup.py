@@ -12,13 +12,12 @@ from mas.config.methods import CustomAlgorithm
 from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
 from mas.core.errors import ConfigError
-from mas.core.scenario import Scenario
-from mas.core.tasks import Finite, TaskSource
+from mas.core.scenario import Finite, Scenario, TaskSource
 from mas.core.team import TeamSpec
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
-from mas.roles.experiences import taught
+from mas.roles.kinds import taught
 from mas.training.tasks.learning_progress import LearningProgress
 from mas.training.tasks.plan import Arm, Fresh, TaskPlan, training_size
 from mas.training.tasks.sources import Curriculum, Cursors, Epochs, Mixture, Replay

@@ -13,12 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from mas.core.cost import Cost, cost_of, metrics_of
 from mas.core.errors import TrainingError
-from mas.core.late import Judge
-from mas.core.records import Episode
-from mas.core.stopwatch import Stopwatch, measuring
-from mas.core.tracing import phase
+from mas.core.records import Cost, Episode, Judge, cost_metrics, cost_of
+from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
 from mas.serving.model import BaseModel
 from mas.serving.weights import AdapterWeights
@@ -172,7 +169,7 @@ class Trainer:
         return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
     def _spent(self) -> Metrics:
-        return {**metrics_of(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
+        return {**cost_metrics(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
 
     def _save(self, on_phase: Counted) -> None:
         if self.checkpoints is not None:

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 
-from mas.core.cost import FREE, Cost, Prompts
-from mas.core.records import Episode
+from mas.core.records import NO_COST, Cost, Episode, Prompts
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
@@ -232,7 +231,7 @@ def points_of(lines: Iterable[Mapping[str, Any]], value: Callable[[Mapping[str, 
         value: of a line; None: it has none.
     """
     found: list[Point] = []
-    cost, steps, seconds = FREE, 0, 0.0
+    cost, steps, seconds = NO_COST, 0, 0.0
     for line in lines:
         if "optimiser_steps" in line:
             cost = Cost(**{name: int(line[name]) for name in Cost.__struct_fields__})
@@ -260,7 +259,7 @@ class Silent:
     ) -> None:
         self.curve: list[Point] = []
         self._name, self._value = name, value
-        self._at = Point(cost=FREE, optimiser_steps=0, seconds=0.0, value=0.0)
+        self._at = Point(cost=NO_COST, optimiser_steps=0, seconds=0.0, value=0.0)
 
     def on_resume(self, step: int) -> None:
         """Nothing to show."""

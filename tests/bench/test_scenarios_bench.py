@@ -19,12 +19,11 @@ from benchmarks.scenarios import run
 from benchmarks.scenarios.options import CLONE, RESTORE, ROLLOUT, SNAPSHOT, STEP, Amounts, ScenariosBench
 from benchmarks.scenarios.rollout import open_rollouts
 from benchmarks.scenarios.worlds import STATES, Operation, Walk
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Task, random_script
 from mas.core.errors import ConfigError, MissingPackage, RunError
-from mas.core.script import random_script
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 
 pytestmark = pytest.mark.nightly
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mas.broker.rights import acl_text, team_rights
 from mas.core.errors import ConfigError
 from mas.core.policy import Policy
-from mas.core.team import EdgeSpec, RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import EdgeSpec, TeamSpec
 from mas.protocols import fan_out, plan_execute_verify, solo, vote
 
 SOLO = """\

@@ -9,8 +9,8 @@ from between import QUICK, until
 from brokers import Broker, broker, needs_mosquitto, presence_topic
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt.coordination import accept_shutdown, shut_down, shutdown_command
 from mas.bus.mqtt.presence import Presence
-from mas.bus.mqtt.shutdown import accept_shutdown, shut_down, shutdown_command
 from mas.core.team import COORDINATOR
 
 pytestmark = needs_mosquitto

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
+from mas.bus.serve import EnvelopeFactory
 from mas.core.messages import Envelope, Payload
 
 PATIENCE_S = 0.3

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack, suppress
 
 from hypothesis import strategies as st
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.counters import BusLimits
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.bus.subscription import LocalSubscription
 from mas.core.errors import Closed
 from mas.core.messages import Delivery, Envelope, Note

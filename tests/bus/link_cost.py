@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 from memory_broker import MemoryBroker, run_virtual
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import node as nodes
 from mas.bus.mqtt.bus import MqttBus, limits_of
 from mas.bus.mqtt.frames import Codec
 from mas.bus.mqtt.options import MqttOptions, parse_broker
 from mas.bus.mqtt.presence import any_address
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.messages import Note
 

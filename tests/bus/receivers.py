@@ -2,14 +2,14 @@
 
 import msgspec
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import BusLimits
+from mas.bus.counters import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.frames import Codec, Frame, MessageState, Mode, Send, Status
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.receiver import Receiver
 from mas.bus.mqtt.references import References
 from mas.bus.mqtt.topics import Peer
+from mas.bus.serve import EnvelopeFactory
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn
 

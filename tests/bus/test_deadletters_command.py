@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.record import JOURNAL_NAME, read_records
+from mas.bus.serve import EnvelopeFactory
 from mas.core.messages import Note
 from mas.testing.bus_suite import next_text
 

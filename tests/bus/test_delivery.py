@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import BusLimits
+from mas.bus.counters import BusLimits
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import Backoff, serve
+from mas.bus.serve import Backoff, EnvelopeFactory, serve
 from mas.core.errors import Closed, NoRoute
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import adds_up, cancel, next_text, start

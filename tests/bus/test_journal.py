@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
+from mas.bus.counters import BusLimits
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records, redrive
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, Malformed
 from mas.core.messages import Delivery, Envelope, Note, Payload

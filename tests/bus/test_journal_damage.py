@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.plays import Plays
 from mas.bus.record import JOURNAL_NAME, State, read_records
 from mas.bus.replay import replay
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.bus.wire import pack
 from mas.core.errors import JournalError, ReplayError
 from mas.core.messages import Envelope, Note, Payload
-from mas.runtime.events import Beginning
+from mas.runtime.replay_events import Beginning
 from mas.runtime.replay_log import ReplayLog
 from mas.testing.bus_suite import next_text
 

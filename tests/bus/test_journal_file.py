@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.record import SCHEMA, read_records
+from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import JournalError
 from mas.core.messages import Envelope, Note
 from mas.testing.bus_suite import answer_to

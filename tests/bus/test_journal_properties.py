@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from bus_machine import BEST_EFFORT, Machine, Step, steps
 from hypothesis import given, settings
 
+from mas.bus.counters import BusLimits
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.record import State, read_records
 from mas.core.messages import Delivery

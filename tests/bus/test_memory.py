@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
-from mas.bus.limits import BusLimits
+from mas.bus.counters import BusLimits
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
 from mas.core.messages import Envelope, Note

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.core.messages import Envelope, Note
 from mas.testing.bus_suite import LoopTurn, cancel, next_text, start
 

@@ -6,8 +6,8 @@ from bus_machine import play, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.bus.subscription import LocalSubscription
 from mas.core.errors import BusError
 from mas.core.messages import Delivery, Envelope, Note

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import Closed, Denied, Dropped, RemoteError
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import answer_to, next_text, start

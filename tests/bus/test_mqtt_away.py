@@ -4,8 +4,7 @@ from receivers import ALICE, Heard
 
 from mas.bus.mqtt.frames import StateQuery
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.peers import PeerObserver, Peers
-from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.presence import PeerObserver, Peers, Presence
 from mas.bus.mqtt.topics import Peer
 from mas.testing.bus_suite import answer_to
 

@@ -15,14 +15,13 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.client import Client
 from mas.bus.mqtt.frames import Codec, Send
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.presence import Presence
 from mas.bus.mqtt.topics import Topics
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Closed, Denied, Dropped, Expired, Malformed, NoRoute, RemoteError, Unreachable
 from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.testing.bus_suite import cancel, is_blocked, next_text, start

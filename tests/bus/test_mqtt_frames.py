@@ -28,7 +28,7 @@ from mas.core.errors import ConfigError, Malformed, MasError, NoRoute, RemoteErr
 from mas.core.messages import PAYLOADS, Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
 from mas.runtime import agents
-from mas.runtime.agents import TEAM_PAYLOADS, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
+from mas.runtime.payloads import TEAM_PAYLOADS, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
 
 CODEC = Codec(TEAM_PAYLOADS)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -12,7 +12,6 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 from test_mqtt_frames import mutated
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.frames import (
@@ -31,7 +30,7 @@ from mas.bus.mqtt.frames import (
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.presence import Presence, read_presence
 from mas.bus.mqtt.topics import MOST_LETTERS, Peer, Topics
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Malformed
 from mas.core.messages import Envelope, Note, Payload
 

@@ -10,7 +10,7 @@ from between import QUICK, processes, until
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.coordination import ask_for_lease
 from mas.bus.mqtt.topics import Peer
 from mas.core.errors import Closed
 

@@ -5,7 +5,7 @@ import asyncio
 from between import ASK, QUICK, processes, until, vanish
 from mosquitto import needs_mosquitto
 
-from mas.bus.limits import BusLimits
+from mas.bus.counters import BusLimits
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
 from mas.core.messages import Note

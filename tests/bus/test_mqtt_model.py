@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from memory_broker import MemoryBroker, MemoryConnection, run_virtual
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import node as nodes
@@ -24,7 +23,7 @@ from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.options import MqttOptions, parse_broker
 from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import any_address
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import RemoteError
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
 

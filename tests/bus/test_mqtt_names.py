@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions, parse_broker
-from mas.bus.mqtt.peers import PeerObserver, Peers
-from mas.bus.mqtt.presence import Presence, read_presence
+from mas.bus.mqtt.presence import PeerObserver, Peers, Presence, read_presence
 from mas.bus.mqtt.topics import Peer, Topics, share_group
 from mas.core.errors import ConfigError, Malformed
 

@@ -9,18 +9,16 @@ import pytest
 from between import QUICK, as_user, echo, until
 from mosquitto import Mosquitto, needs_mosquitto
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.coordination import ask_for_lease
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.peers import PeerObserver, Peers
-from mas.bus.mqtt.presence import PRINCIPALS, Presence, PresenceFilter, any_address
+from mas.bus.mqtt.presence import PRINCIPALS, PeerObserver, Peers, Presence, PresenceFilter, any_address
 from mas.bus.mqtt.topics import Peer, Topics
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Malformed
 from mas.core.messages import Note
 from mas.protocols import plan_execute
-from mas.runtime.preflight import team_owns
+from mas.runtime.processes import team_owns
 
 EVE, BOB = "eve", "bob"
 

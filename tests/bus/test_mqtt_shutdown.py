@@ -9,7 +9,7 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.shutdown import accept_shutdown, shut_down, shutdown_command
+from mas.bus.mqtt.coordination import accept_shutdown, shut_down, shutdown_command
 from mas.core.errors import Closed, NoRoute
 
 pytestmark = needs_mosquitto
@@ -79,7 +79,7 @@ async def test_whoever_is_just_connecting_again_is_told_when_it_is_back(url, mon
 
 
 async def test_whoever_never_comes_back_is_named(url, monkeypatch):
-    monkeypatch.setattr("mas.bus.mqtt.shutdown._BACK_S", 1.0)
+    monkeypatch.setattr("mas.bus.mqtt.coordination._BACK_S", 1.0)
     async with boss(url) as tells, worker(url) as works:
         accept_shutdown(works, "boss")
         await works.flush()

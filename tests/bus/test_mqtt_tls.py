@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from mosquitto import OPEN, Mosquitto, needs_mosquitto, running_mosquitto
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
+from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import Unreachable
 from mas.core.messages import Note
 from mas.testing.bus_suite import next_text

@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.parts import PartCounters, PartStream, part_of
+from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Gap, Restart
 from mas.core.messages import Envelope, Note
 

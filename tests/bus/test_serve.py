@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Closed, ConfigError, NoRoute, RemoteError
 from mas.core.messages import Envelope, Note, Payload
 from mas.testing.bus_suite import is_blocked, start

@@ -11,10 +11,9 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from spans import one, spans_in, tree_of
 from traced_worker import answer
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import MqttBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.bus.traced import TracedSender, traced_handler
 from mas.bus.wire import decode, encode
 from mas.core.errors import RemoteError

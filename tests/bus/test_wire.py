@@ -16,7 +16,7 @@ from mas.core.environment import Observation, Step
 from mas.core.errors import Malformed
 from mas.core.messages import Action, Delivery, Envelope, Failure, Feedback, Note, Payload, Plan, Verdict
 from mas.core.role import Message, View
-from mas.runtime.agents import AgentAnswer, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
+from mas.runtime.payloads import AgentAnswer, Ask, Candidate, ObserveReply, ObserveRequest, StepReply, StepRequest
 
 
 class Place(BaseModel):

@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.messages import Envelope, Note, Payload
 
 pytestmark = [needs_mosquitto, pytest.mark.slow]

@@ -23,7 +23,8 @@ from mas.config.load import load_config
 from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.errors import ConfigError
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.endpoint import KeptRequests, build_app, running
 from mas.endpoint.command import served_team
 from mas.graph import compile_team, load_team

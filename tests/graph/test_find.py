@@ -11,8 +11,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.scenario import Scenario
-from mas.graph.find import find_team
-from mas.graph.load import load_team
+from mas.graph.load import find_team, load_team
 from mas.scenarios import build_scenario
 
 TEAM = """

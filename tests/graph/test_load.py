@@ -5,7 +5,8 @@ import pytest
 
 from mas.config.stored import read_stored
 from mas.core.errors import GraphError, RunDirectoryError
-from mas.core.team import EdgeSpec, RoleSpec
+from mas.core.role import RoleSpec
+from mas.core.team import EdgeSpec
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mas.core.errors import GraphError
-from mas.core.replicas import Replicas
+from mas.core.policy import Replicas
 from mas.core.team import TeamSpec
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles

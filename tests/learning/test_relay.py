@@ -13,7 +13,7 @@ from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer

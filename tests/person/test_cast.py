@@ -7,14 +7,14 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
+from mas.core.messages import joint_action
 from mas.core.scenario import Scenario
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.person.cast import Partners, Recast, recast, with_people
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 FREE = {
     "name": "free",

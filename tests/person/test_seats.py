@@ -8,9 +8,8 @@ import pytest
 from bidding import Bidding, Cards
 from rich.console import Console
 
-from mas.core.environment import Task
+from mas.core.environment import Script, Task, random_script
 from mas.core.errors import ConfigError
-from mas.core.script import Script, random_script
 from mas.person.seats import SeatPlay, seats_of, view_of
 from mas.scenarios.bridges import open_bridge
 

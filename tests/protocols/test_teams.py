@@ -14,7 +14,8 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import local_name
 from mas.core.records import Episode
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.graph import compile_team, load_team
 from mas.graph.draw import mermaid
 from mas.protocols import (

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import mas
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.protocols import (
     critique_and_refine,
     debate,

@@ -1,7 +1,8 @@
 import pytest
 
 from mas.core.errors import ConfigError
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.roles import BUILT_IN, build_role, build_roles
 
 

@@ -11,8 +11,7 @@ from mas.core.engine import Grammar
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import Plan
-from mas.core.role import ConstrainedRole, Message, View
-from mas.core.team import RoleSpec
+from mas.core.role import ConstrainedRole, Message, RoleSpec, View
 from mas.roles import build_role
 
 VIEW = View(

@@ -6,8 +6,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import Plan
-from mas.core.role import Message, View
-from mas.core.team import RoleSpec
+from mas.core.role import Message, RoleSpec, View
 from mas.endpoint.teams import fields_read
 from mas.graph.plan import compile_team
 from mas.roles import PromptedRole, build_role, build_roles

@@ -1,8 +1,7 @@
 import pytest
 
 from mas.core.messages import Action, Failure, Feedback, Note, Plan, Verdict
-from mas.core.role import Role
-from mas.core.team import RoleSpec
+from mas.core.role import Role, RoleSpec
 from mas.roles import build_role
 
 

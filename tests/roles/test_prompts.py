@@ -3,8 +3,7 @@ import pytest
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan
-from mas.core.role import Message, View
-from mas.core.team import RoleSpec
+from mas.core.role import Message, RoleSpec, View
 from mas.roles import PromptedRole, build_role
 
 

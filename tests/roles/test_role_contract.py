@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from mas.core.role import Role
-from mas.core.team import RoleSpec
+from mas.core.role import Role, RoleSpec
 from mas.roles import build_role
 from mas.testing.role import RoleContract
 

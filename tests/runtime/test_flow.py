@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from mas.core.errors import RunError
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Action, Failure, Feedback, Note, Payload, Plan, Verdict
-from mas.core.seeds import digest
+from mas.core.messages import Action, Failure, Feedback, Note, Payload, Plan, Verdict, joint_action, read_joint
+from mas.core.naming import digest
 from mas.core.team import TeamSpec
 from mas.graph import TeamPlan as TeamPlan
 from mas.graph import compile_team

@@ -8,8 +8,7 @@ import pytest
 from test_policies import Behave, table
 
 from mas.core.errors import Halted
-from mas.runtime.interrupt import drains_on_interrupt
-from mas.runtime.team import TeamRuntime
+from mas.runtime.team import TeamRuntime, drains_on_interrupt
 
 
 def waits_for(gate: asyncio.Event, began: asyncio.Event) -> Behave:

@@ -4,7 +4,7 @@ import pytest
 from steps import contents, said_all, say
 
 from mas.core.errors import GraphError, RunError
-from mas.core.joins import JoinSpec
+from mas.core.policy import JoinSpec
 from mas.core.team import TeamSpec
 from mas.graph import TeamPlan, load_team
 from mas.runtime.flow import Flow

@@ -8,7 +8,8 @@ import yaml
 from steps import contents, said_all, say
 
 from mas.core.errors import GraphError
-from mas.core.team import MAX_DEPTH, EdgeSpec, RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
 from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow

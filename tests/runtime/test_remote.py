@@ -18,10 +18,10 @@ from mas.core.records import Attempt
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.agents import Candidate, RoleAgent
-from mas.runtime.point import DecisionPoint
-from mas.runtime.process_role import ENVIRONMENT, ProcessRole
-from mas.runtime.remote import ATTEMPTS, RemoteAgents, insist
+from mas.runtime.agents import RoleAgent
+from mas.runtime.flow import DecisionPoint
+from mas.runtime.payloads import Candidate
+from mas.runtime.placement import ATTEMPTS, ENVIRONMENT, ProcessRole, RemoteAgents, insist
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

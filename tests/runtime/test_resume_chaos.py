@@ -14,7 +14,7 @@ from pathlib import Path
 import life_worker
 import pytest
 
-from mas.runtime.events import CallEvent, read_event
+from mas.runtime.replay_events import CallEvent, read_event
 
 WORKER = Path(life_worker.__file__)
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

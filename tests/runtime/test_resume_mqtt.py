@@ -16,9 +16,9 @@ from player_worker import DIAMOND, KINDS, Player
 from mas.bus.mqtt import MqttBus
 from mas.core.engine import Generation, Request
 from mas.core.errors import Halted
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph import TeamPlan
-from mas.runtime.process_role import ProcessRole
+from mas.runtime.placement import ProcessRole
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.teams import plan_of

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from play_lives import Life, MemoryPlays, Says, Takes
 from test_flow_properties import WORDS, plans
 
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph import TeamPlan
-from mas.runtime.events import CallEvent, Committed
+from mas.runtime.replay_events import CallEvent, Committed
 
 some = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 

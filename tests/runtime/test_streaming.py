@@ -9,25 +9,23 @@ import pytest
 from mosquitto import needs_mosquitto, running_mosquitto
 from spans import spans_in
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import MqttBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus, Gap, Restart
 from mas.core.engine import Generation, Request
 from mas.core.environment import Task
 from mas.core.messages import Envelope, Note
-from mas.core.seeds import derive_seed
+from mas.core.naming import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.agents import TEAM_PAYLOADS, AgentAnswer, Ask
 from mas.runtime.agents import ModelEndpoint as TeamVoice
-from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint, look
-from mas.runtime.streaming import Piece, ask_streaming, streamed_to
+from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.payloads import TEAM_PAYLOADS, AgentAnswer, Ask, Piece
+from mas.runtime.streaming import ask_streaming, streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

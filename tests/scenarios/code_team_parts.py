@@ -1,6 +1,6 @@
 """A world of `code_team` with a known function, for its tests."""
 
-from mas.core.joint import joint_action
+from mas.core.messages import joint_action
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
 from mas.scenarios.code_team.language import DIGITS, Compact, Function
 

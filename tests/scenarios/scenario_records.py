@@ -29,19 +29,17 @@ from installed import INSTALLED
 
 from mas.config.options import ScenarioOptions
 from mas.core import environment as contract
-from mas.core.environment import Environment
+from mas.core.environment import Environment, Move
 from mas.core.errors import ConfigError, SandboxError
 from mas.core.naming import agent_of
-from mas.core.reward import Move
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
-from mas.runtime.flow import Flow
+from mas.runtime.flow import Flow, look, silent_agents
 from mas.runtime.play import seat_actions
-from mas.runtime.point import look, silent_agents
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
+from mas.scenarios.world import expert_of
 
 RECORD = Path(__file__).parents[1] / "data" / "scenarios.json"
 TASKS = 20

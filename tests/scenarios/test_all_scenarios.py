@@ -8,18 +8,16 @@ import pytest
 from installed import INSTALLED
 
 from mas.config.load import load_config, presets
-from mas.core.environment import Environment, Step
+from mas.core.environment import Environment, Step, random_script
 from mas.core.errors import ConfigError, SandboxError
-from mas.core.joint import read_joint
-from mas.core.messages import Failure
+from mas.core.messages import Failure, read_joint
 from mas.core.scenario import Scenario
-from mas.core.script import random_script
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.catalogue import sized
-from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
+from mas.scenarios.world import expert_of
 
 SIZES = [(name, size) for name, entry in INSTALLED.items() for size in entry.sizes]
 SMALL = [(name, next(iter(entry.sizes))) for name, entry in INSTALLED.items()]

@@ -9,20 +9,18 @@ import pytest
 
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Task
+from mas.core.environment import Move, Task
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
-from mas.core.messages import Failure, Plan
-from mas.core.reward import Move
+from mas.core.messages import Failure, Plan, joint_action
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
 from mas.runs.resolve import resolve
 from mas.runs.scenario import check_fits
 from mas.scenarios import build_scenario
 from mas.scenarios.debate import DEBATERS, as_answer
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine import make
 from mas.scenarios.two_player.games import kuhn
+from mas.scenarios.world import FolderScenario
 
 WORDS = {"style": "words"}
 ASKED = [

@@ -10,7 +10,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import ConfigError
 from mas.core.role import View
-from mas.core.tasks import SplitByContent
+from mas.core.scenario import SplitByContent
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.scenario import configured_scenario

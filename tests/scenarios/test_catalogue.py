@@ -19,14 +19,13 @@ from rich.console import Console
 
 from mas.config.load import load_config
 from mas.config.options import Options, ScenarioOptions
-from mas.core.environment import Environment
+from mas.core.environment import Environment, random_script
 from mas.core.errors import ConfigError, MissingPackage
-from mas.core.script import random_script
 from mas.scenarios import SCENARIOS, build_scenario, registry, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
-from mas.scenarios.folder import FolderScenario, expert_of
 from mas.scenarios.measure import baselines, measure, wilson
+from mas.scenarios.world import FolderScenario, expert_of
 
 Mas = Callable[..., Any]
 

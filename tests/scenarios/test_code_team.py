@@ -21,8 +21,8 @@ from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.code_team import worded
 from mas.scenarios.code_team.environment import CodeState, demonstrations
 from mas.scenarios.code_team.language import DIGITS, HOLDS, SIGNS, Compact, Function, program_of, reference, run
-from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
+from mas.scenarios.world import expert_of
 from mas.testing.environment import EnvironmentContract
 
 MEDIUM = SCENARIOS["code_team"].sizes["medium"]

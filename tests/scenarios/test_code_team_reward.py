@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from code_team_parts import SUM, act, world
 
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload
-from mas.core.reward import Move, Reward
+from mas.core.environment import Move, Reward
+from mas.core.messages import Action, Failure, Payload, joint_action
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward
 from mas.scenarios.code_team.language import DIGITS, Function, run
 from mas.testing.reward import RewardContract

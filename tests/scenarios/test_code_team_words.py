@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Task
 from mas.core.errors import SandboxError
-from mas.core.joint import joint_action
-from mas.core.messages import Action
-from mas.core.reward import Move
+from mas.core.messages import Action, joint_action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure
-from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario

@@ -13,11 +13,9 @@ from watched import Seen
 
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Note, Payload
-from mas.core.reward import Move, Reward
+from mas.core.messages import Action, Failure, Note, Payload, joint_action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

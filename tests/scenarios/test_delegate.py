@@ -11,10 +11,9 @@ import pytest
 
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Observation, Task
+from mas.core.environment import Environment, Move, Observation, Reward, Task
 from mas.core.messages import Action, Failure, Items, Note, Payload
 from mas.core.naming import agent_of
-from mas.core.reward import Move, Reward
 from mas.core.role import Message, View
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -31,7 +30,7 @@ from mas.scenarios.delegate import (
     page,
     plan_value,
 )
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

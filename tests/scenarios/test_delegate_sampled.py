@@ -9,7 +9,7 @@ from mas.config.options import SamplerOptions, ScenarioOptions
 from mas.core.records import Turn
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.delegate import DelegateCase, DelegateEnvironment, value
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.testing.scripted import Answer, ScriptedEngine
 
 MODES = {

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from mas.config.options import RewardOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Feedback, Note, Payload
-from mas.core.reward import Move, Reward
+from mas.core.environment import Environment, Move, Reward, Task
+from mas.core.messages import Action, Failure, Feedback, Note, Payload, joint_action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

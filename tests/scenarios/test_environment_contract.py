@@ -6,9 +6,8 @@ from random import Random
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan, Verdict
-from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.plan_path import MOVES

@@ -11,7 +11,7 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
+from mas.core.messages import joint_action
 from mas.core.scenario import Scenario, Split
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.help_desk.environment import DeskEnvironment, best_entry, best_question, expert

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload
-from mas.core.reward import Move, Reward
+from mas.core.messages import Action, Failure, Payload, joint_action
 from mas.core.scenario import Scenario
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.imposter.beliefs import is_carried, listeners, posterior, top

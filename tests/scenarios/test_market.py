@@ -11,8 +11,7 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure
+from mas.core.messages import Action, Failure, joint_action
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

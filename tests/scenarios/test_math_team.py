@@ -8,12 +8,10 @@ from random import Random
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Verdict
-from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.math_team.environment import (
     MathEnvironment,
     MathProblem,
@@ -23,6 +21,7 @@ from mas.scenarios.math_team.environment import (
     Milestone,
     make,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.tools import calculate

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from mas.core.environment import Move
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan, Verdict
-from mas.core.reward import Move
 from mas.scenarios.plan_path import PathEnvironment, PathGrid, PathReward, PathRules, PathState
 
 # A#G   U and L lead out, R into a wall: D alone is sensible.

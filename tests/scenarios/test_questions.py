@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.messages import Action, Failure, Payload, Verdict
-from mas.core.reward import Move, Reward
-from mas.core.tasks import Finite, SplitByContent
+from mas.core.scenario import Finite, SplitByContent
 from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
 from mas.scenarios.questions import QuestionOptions, build

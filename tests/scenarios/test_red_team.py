@@ -17,7 +17,6 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Solvable
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
 from mas.scenarios.measure import measure
 from mas.scenarios.red_team import RedTeamScenario
 from mas.scenarios.red_team.cases import (
@@ -30,6 +29,7 @@ from mas.scenarios.red_team.cases import (
     is_harmful,
 )
 from mas.scenarios.red_team.environment import RedTeamEnvironment, demonstrations, right_answer
+from mas.scenarios.world import expert_of
 from mas.testing.environment import EnvironmentContract
 
 ORACLE = ORACLES["25_self_redteam"]

@@ -12,15 +12,13 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Task
 from mas.core.messages import Action, Failure, Feedback, Note
-from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.refine import (
     VIEWS,
     RefineEnvironment,
@@ -31,6 +29,7 @@ from mas.scenarios.refine import (
     expert,
     make,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 
 

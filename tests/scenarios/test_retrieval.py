@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from mas.config.options import RewardOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Note, Payload, Plan
-from mas.core.reward import Move, Reward
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.retrieval.cases import ALIASES, RetrievalCase, search
 from mas.scenarios.retrieval.environment import (
     RetrievalEnvironment,
@@ -29,6 +27,7 @@ from mas.scenarios.retrieval.environment import (
     expert,
     overlap,
 )
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.rewards import total_reward

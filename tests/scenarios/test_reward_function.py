@@ -15,11 +15,11 @@ from mas.bus.memory import MemoryBus
 from mas.config.load import load_run_config
 from mas.core.errors import ConfigError, RewardError, TrustError
 from mas.core.messages import Payload
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.flow import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.questions import QuestionOptions, build
 from mas.scenarios.questions.records import is_right, number_regex

@@ -12,9 +12,8 @@ import pytest
 
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Payload, Verdict
-from mas.core.reward import Move, Reward
 from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

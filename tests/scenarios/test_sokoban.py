@@ -8,12 +8,10 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan, Verdict
-from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.plan_path import MOVES, PathGrid
 from mas.scenarios.sokoban.environment import (
     SokobanEnvironment,
@@ -25,6 +23,7 @@ from mas.scenarios.sokoban.environment import (
     team_move,
 )
 from mas.scenarios.sokoban.level import Level, make_level, solve
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract, choose
 from mas.testing.reward import RewardContract
 

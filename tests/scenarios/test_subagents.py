@@ -8,15 +8,14 @@ from parts import runtime_of, sample, turns_of
 
 from mas.config.load import load_config
 from mas.config.options import SamplerOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Plan
 from mas.core.records import Episode
-from mas.core.reward import Move, Reward
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.delegate import DelegateCase, page, value
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.subagents import CallEnvironment, CallingPlanner, CallReward, ChoosingPlanner, Coordinator
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine

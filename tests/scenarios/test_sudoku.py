@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan, Verdict
-from mas.core.reward import Move, Reward
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.sudoku.environment import SudokuEnvironment, SudokuReward, SudokuRules, SudokuState, team_move
 from mas.scenarios.sudoku.puzzle import BLANK, fill_forced, is_unique, make_puzzle, solutions
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract, choose
 from mas.testing.reward import RewardContract
 

@@ -6,7 +6,7 @@ import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Task
-from mas.core.joint import joint_action
+from mas.core.messages import joint_action
 from mas.core.role import Message, View
 from mas.core.scenario import Scenario
 from mas.graph import compile_team

@@ -8,17 +8,16 @@ import msgspec
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Environment, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan
-from mas.core.reward import Move, Reward
 from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, ToolState
 from mas.scenarios.tool_use.tasks import Puzzle, ToolRules, solution
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 

@@ -23,7 +23,7 @@ from mas.config.problems import BRIDGES
 from mas.config.tasks import TaskOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, EnvironmentFault, TrustError
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.protocols import plan_execute_verify, solo
 from mas.scenarios import build_scenario
 from mas.scenarios.bridges import PREFIX

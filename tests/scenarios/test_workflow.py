@@ -10,17 +10,15 @@ from parts import runtime_of, sample, turns_of
 
 from mas.config.load import load_config
 from mas.config.options import SamplerOptions, ScenarioOptions
-from mas.core.environment import Environment, Task
-from mas.core.joint import joint_action
-from mas.core.messages import Action, Failure, Payload, Plan
+from mas.core.environment import Environment, Move, Reward, Task
+from mas.core.messages import Action, Failure, Payload, Plan, joint_action
 from mas.core.records import Episode
-from mas.core.reward import Move, Reward
-from mas.core.team import RoleSpec
+from mas.core.role import RoleSpec
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.tool_use.tasks import LOOK_UP, Puzzle, ToolRules
 from mas.scenarios.workflow.environment import StepPlanner, WorkEnvironment, WorkReward, WorkState, demonstrations
 from mas.scenarios.workflow.jobs import MIRROR, WorkflowJob, read_compact, shortened
+from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine

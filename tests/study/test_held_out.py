@@ -4,7 +4,7 @@ import pytest
 
 from mas.config.options import ScenarioOptions
 from mas.core.errors import ConfigError
-from mas.core.tasks import Finite, SplitByContent
+from mas.core.scenario import Finite, SplitByContent
 from mas.scenarios import build_scenario
 from mas.study.held_out import HeldOutPart
 

@@ -10,8 +10,8 @@ from conftest import Ran
 from pydantic import ValidationError
 from rich.console import Console
 
-from mas.core.cost import Cost
 from mas.core.errors import TrainingError
+from mas.core.records import Cost
 from mas.runs.resolve import resolve
 from mas.runs.scenario import configured_scenario
 from mas.study.held_out import HeldOutPart

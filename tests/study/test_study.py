@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mas.core.cost import Cost
 from mas.core.errors import ConfigError
+from mas.core.records import Cost
 from mas.observe.curves_svg import curves_svg
 from mas.study.chain import ArmRun, StudyChain
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study

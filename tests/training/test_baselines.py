@@ -12,8 +12,8 @@ from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import expert_of
 from mas.scenarios.relay import RelayEnvironment
+from mas.scenarios.world import expert_of
 from mas.testing.scripted import ScriptedEngine
 from mas.training.baselines import attempts_for, best_verified, best_voted, leader_of, led, why_no_leader, why_no_single
 from mas.training.evaluate import Evaluation, random_success, scripted, summarise

@@ -11,7 +11,7 @@ from mosquitto import Mosquitto, needs_mosquitto, running_mosquitto
 from spreading import CONFIG, Held, relay, without_a_base
 
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.leases import ask_for_lease
+from mas.bus.mqtt.coordination import ask_for_lease
 from mas.core.errors import ConfigError, NoRoute
 from mas.runs.resolve import resolve
 from mas.training.distributed import open_distributed, serve_agent, watch_connection

@@ -6,13 +6,12 @@ from words import SOLO, Free, UncertainEngine, WordWorld
 
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, SamplerOptions
-from mas.core.cost import Cost, asked, cost_of, metrics_of, total
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Action
-from mas.core.records import Episode
-from mas.runtime.agents import Candidate
+from mas.core.records import Cost, Episode, cost_metrics, cost_of, cost_of_call, total_cost
+from mas.runtime.payloads import Candidate
 from mas.training.rollout import SAMPLERS
 from mas.training.sampling.sampler import EpisodeRecorder
 
@@ -34,7 +33,7 @@ async def test_k_candidates_of_one_prompt_cost_what_k_parallel_episodes_do() -> 
     assert cost_of(tree) == cost_of(parallel) == wanted
     assert [wanted.tokens(prompts) for prompts in ("per_call", "shared", "none")] == [20, 14, 12]
     # Each episode by itself has read its own prompt.
-    assert total(cost_of([one]) for one in parallel).shared_prompt_tokens == 8
+    assert total_cost(cost_of([one]) for one in parallel).shared_prompt_tokens == 8
 
 
 def test_an_adapter_reads_a_prompt_for_itself_and_each_of_its_versions_does_not() -> None:
@@ -53,8 +52,10 @@ def test_an_adapter_reads_a_prompt_for_itself_and_each_of_its_versions_does_not(
 
 
 def test_costs_add_up_column_by_column() -> None:
-    assert asked(5, 3) + asked(1, 1) == Cost(calls=2, prompt_tokens=6, shared_prompt_tokens=6, completion_tokens=4)
-    assert metrics_of(asked(5, 3)) == {
+    assert cost_of_call(5, 3) + cost_of_call(1, 1) == Cost(
+        calls=2, prompt_tokens=6, shared_prompt_tokens=6, completion_tokens=4
+    )
+    assert cost_metrics(cost_of_call(5, 3)) == {
         "tokens": 8, "calls": 1, "prompt_tokens": 5, "shared_prompt_tokens": 5, "completion_tokens": 3
     }  # fmt: skip
 

@@ -17,10 +17,10 @@ from watched import Seen
 
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.core import stopwatch
 from mas.core.role import View
 from mas.core.scenario import Scenario
-from mas.graph.find import find_team
+from mas.core.tracing import in_environment, measuring
+from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
@@ -119,13 +119,13 @@ async def test_the_seconds_of_environments_are_measured_within_those_of_sampling
 
 def test_a_stopwatch_adds_up_what_tasks_of_its_block_measure_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([10.0, 13.0, 20.0, 24.0])
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: next(now))
-    with stopwatch.in_environment():  # nobody measures: the clock is not read
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    with in_environment():  # nobody measures: the clock is not read
         pass
-    with stopwatch.measuring() as measured:
-        with stopwatch.in_environment():
+    with measuring() as measured:
+        with in_environment():
             pass
-        with pytest.raises(ValueError, match="broken"), stopwatch.in_environment():
+        with pytest.raises(ValueError, match="broken"), in_environment():
             raise ValueError("broken")
     assert measured.seconds == 3.0 + 4.0
 

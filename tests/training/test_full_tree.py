@@ -13,9 +13,9 @@ from parts import groups_of, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
 from mas.config.options import PreferenceOptions, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.core.environment import Move
 from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn
-from mas.core.reward import Move
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team

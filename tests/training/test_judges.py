@@ -10,10 +10,8 @@ from parts import make_turn
 
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.core.cost import Cost
 from mas.core.errors import ConfigError
-from mas.core.late import Answer, Judge
-from mas.core.records import Turn
+from mas.core.records import Answer, Cost, Judge, Turn
 from mas.runs.resolve import resolve
 from mas.runtime.agents import ModelEndpoint
 from mas.testing.scripted import ScriptedEngine

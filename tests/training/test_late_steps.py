@@ -21,8 +21,7 @@ from mas.config.late import LateOptions
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import CheckpointError
-from mas.core.late import Answer
-from mas.core.records import Turn
+from mas.core.records import Answer, Turn
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel

@@ -17,8 +17,7 @@ from virtual_time import play
 from mas.config.late import LateOptions
 from mas.config.options import AlgorithmOptions, Config
 from mas.core.errors import ConfigError, TrainingError
-from mas.core.late import Answer, Judge
-from mas.core.records import Episode, Turn
+from mas.core.records import Answer, Episode, Judge, Turn
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel

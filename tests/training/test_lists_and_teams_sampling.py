@@ -9,9 +9,9 @@ from parts import groups_of, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
 from mas.config.options import SamplerOptions, ScenarioOptions
+from mas.core.environment import Move
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
-from mas.core.reward import Move
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.runs.resolve import resolve

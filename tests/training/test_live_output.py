@@ -12,13 +12,14 @@ from mas.bus.memory import MemoryBus
 from mas.config.options import Config
 from mas.core.bus import Gap, Restart
 from mas.core.engine import Engine
+from mas.core.naming import derive_seed
 from mas.core.records import Episode
-from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import resolve
-from mas.runtime.streaming import Piece, is_streamed
+from mas.runtime.payloads import Piece
+from mas.runtime.streaming import is_streamed
 from mas.runtime.team import TeamRuntime
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine

@@ -9,9 +9,9 @@ from oracles import ORACLES, near
 from parts import SKILLED
 
 from mas.config.load import load_config
+from mas.core.environment import Move
 from mas.core.messages import Action, Failure, Note
 from mas.core.records import Episode
-from mas.core.reward import Move
 from mas.runs.resolve import resolve_training
 from mas.scenarios.retrieval.cases import RetrievalCase
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, RetrievalState, overlap

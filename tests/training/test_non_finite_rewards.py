@@ -11,15 +11,16 @@ from parts import make_turn, runtime_of, sample
 
 from mas.config.options import RewardOptions, SamplerOptions
 from mas.config.reward_model import RewardModelOptions
+from mas.core.environment import LARGEST, Move, check_finite
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload
+from mas.core.naming import derive_seed
 from mas.core.records import Episode
-from mas.core.reward import LARGEST, Move, check_finite
+from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
-from mas.core.team import RoleSpec, TeamSpec
-from mas.scenarios.folder import FolderScenario
+from mas.core.team import TeamSpec
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
+from mas.scenarios.world import FolderScenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantages.group import Running, group_advantages, groups_of, standardised, std
 from mas.training.advantages.normalisation import whiten

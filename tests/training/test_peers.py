@@ -15,8 +15,8 @@ from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.engine import Engine
 from mas.core.errors import ConfigError, EngineError
+from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
-from mas.core.team import RoleSpec
 from mas.endpoint import Served, build_app
 from mas.endpoint.server import running
 from mas.runs.resolve import resolve, resolve_training

@@ -10,10 +10,9 @@ from parts import SKILLED, make_turn
 from watched import Seen
 
 from mas.config.options import Config
-from mas.core.cost import cost_of, total
 from mas.core.environment import Task
-from mas.core.records import Episode
-from mas.core.tasks import TaskOutcome
+from mas.core.records import Episode, cost_of, total_cost
+from mas.core.scenario import TaskOutcome
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.training.rollout import SAMPLERS, Rollout
@@ -147,8 +146,8 @@ async def test_where_all_groups_are_equal_a_step_ends_after_its_refills_and_coun
         assert [bool(episode.turns) for episode in episodes] == [False] * 16 + [True] * 8
         assert all(episode.tokens > 0 for episode in episodes)
     spent = [cost_of(episodes) for episodes in (*one.episodes, *two.episodes)]
-    assert ended.progress.cost == total(spent)
-    assert [line["tokens"] for line in (*one.metrics, *two.metrics)] == [spent[0].tokens(), total(spent).tokens()]
+    assert ended.progress.cost == total_cost(spent)
+    assert [line["tokens"] for line in (*one.metrics, *two.metrics)] == [spent[0].tokens(), total_cost(spent).tokens()]
     budget, _ = await run(steps=9, token_budget=ended.progress.tokens)
     assert budget.reason.startswith("token budget")
     assert budget.progress.step == 2, "what was dropped counts, also after a resume"

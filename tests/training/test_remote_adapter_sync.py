@@ -8,13 +8,12 @@ import pytest
 from conftest import BaseFor
 from loud import loud_adapter
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
-from mas.bus.serve import serve
+from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.engine import AdapterRef, PinnedAdapter, Request, Sampling
 from mas.core.errors import CheckpointError, EngineError, MasError, NoRoute, UnknownAdapter
 from mas.core.messages import Envelope, Payload
-from mas.runtime.agents import Fetch, Fetched
+from mas.runtime.payloads import Fetch, Fetched
 from mas.serving.model import BaseModel
 from mas.serving.peft_files import digest_of, to_files
 from mas.serving.transformers_engine import TransformersEngine

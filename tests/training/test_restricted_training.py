@@ -10,14 +10,13 @@ from parts import SKILLED, make_turn
 from rows import CHOICES, batch_of
 from test_trainer import Notes, config_of, with_role
 
-from mas.bus.envelopes import EnvelopeFactory
 from mas.bus.memory import MemoryBus
+from mas.bus.serve import EnvelopeFactory
 from mas.config.options import EngineOptions
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
-from mas.core.role import View
+from mas.core.role import Constraint, View
 from mas.core.support import pack_support
-from mas.core.team import Constraint
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import resolve, resolve_training

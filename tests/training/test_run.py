@@ -18,7 +18,7 @@ from mas.config.load import load_config, load_run_config
 from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError, ModelError, RunDirectoryError, TrainingError
 from mas.core.scenario import Scenario
-from mas.graph.find import find_team
+from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.observe.jsonl import JsonLines
 from mas.observe.metrics import read_metrics

@@ -17,7 +17,7 @@ from spreading import CONFIG, Held, asked, relay, serving, with_replicas, withou
 
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
-from mas.bus.mqtt.shutdown import shut_down
+from mas.bus.mqtt.coordination import shut_down
 from mas.core.errors import Closed, ConfigError, Halted, NoRoute
 from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog

@@ -15,12 +15,11 @@ from mas.config.load import load_config, overrides_of
 from mas.config.options import Config, RewardOptions, ScenarioOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
-from mas.core.scenario import Scenario
-from mas.core.tasks import Pick, SplitByContent, TaskOutcome
+from mas.core.scenario import Pick, Scenario, SplitByContent, TaskOutcome
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.training.evaluate import Evaluation
 from mas.training.setup import plan_tasks
 from mas.training.tasks.plan import TaskPlan, build_arms, outcome_of

@@ -18,7 +18,7 @@ from mas.config.load import load_config
 from mas.core.errors import TrainingError
 from mas.core.records import Turn
 from mas.runs.resolve import resolve, resolve_training
-from mas.runtime.agents import Candidate
+from mas.runtime.payloads import Candidate
 from mas.serving.model import BaseModel
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages

@@ -10,14 +10,13 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 
 from mas.config.options import Config, LearnerOptions
-from mas.core.cost import Cost, Prompts, cost_of, total
 from mas.core.errors import ConfigError, EngineError, NotServed, TrainingError
-from mas.core.records import Episode
+from mas.core.records import Cost, Episode, Prompts, cost_of, total_cost
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
@@ -214,7 +213,7 @@ async def test_the_token_budget_ends_training_by_the_column_that_it_names(
 ) -> None:
     outcome, notes = await train(config_of(steps=50, token_budget=400, budget_prompts=prompts), scenario, base)
     assert outcome.reason == f"token budget of 400 spent (prompts: {prompts})"
-    before = total(cost_of(episodes) for _, _, episodes in notes.steps[:-1])
+    before = total_cost(cost_of(episodes) for _, _, episodes in notes.steps[:-1])
     assert outcome.progress.cost == before + cost_of(notes.steps[-1][2])
     assert outcome.progress.cost.tokens(prompts) >= 400 > before.tokens(prompts)
     spent = {one: outcome.progress.cost.tokens(one) for one in ("per_call", "shared", "none")}

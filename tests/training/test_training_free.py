@@ -24,7 +24,7 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import ModelEndpoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
-from mas.scenarios.folder import FolderScenario
+from mas.scenarios.world import FolderScenario
 from mas.serving.model import BaseModel
 from mas.testing.editor import EditorScript
 from mas.testing.scripted import Answer, ScriptedEngine

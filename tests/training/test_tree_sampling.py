@@ -12,10 +12,8 @@ from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample
 from words import SOLO, Free, UncertainEngine, WordWorld
 
 from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
-from mas.core.cost import cost_of
-from mas.core.environment import Task
-from mas.core.records import Episode
-from mas.core.reward import Move
+from mas.core.environment import Move, Task
+from mas.core.records import Episode, cost_of
 from mas.scenarios import build_scenario
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import total_reward

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.reward import Move
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.graph.load import load_team
 from mas.scenarios.world import RecordEnvironment
 from mas.testing.scripted import ScriptedEngine

@@ -17,10 +17,8 @@ from typing import Self
 
 import msgspec
 
-from mas.bus.counters import DetailedStatistics
-from mas.bus.dead import DeadLetter
+from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.journal import Journal
-from mas.bus.limits import BusLimits
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
@@ -32,6 +30,7 @@ from mas.bus.mqtt.presence import Owns, Presence, any_address
 from mas.bus.mqtt.subscription import MqttSubscription
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
+from mas.bus.undelivered import DeadLetter
 from mas.core.messages import PAYLOADS, Envelope, Payload
 
 
@@ -104,7 +103,7 @@ class MqttBus:
         The password, if the broker wants one, is in the environment, in `MAS_BUS_PASSWORD`.
 
         Args:
-            payloads: kind -> class of all that may travel; a team's are `mas.runtime.agents.TEAM_PAYLOADS`.
+            payloads: kind -> class of all that may travel; a team's are `mas.runtime.payloads.TEAM_PAYLOADS`.
             process: this process's name, never used by two that live; None: the journal's, or made of host, process id
                 and chance.
             ca_file: certificates that vouch for the broker; None: those that the system trusts.
@@ -115,7 +114,7 @@ class MqttBus:
             journal: what the process comes back with as itself when it was killed; the caller closes it, after the bus.
                 None: what it sent and was not done is lost with it.
             owns: whether a principal may listen at an address; presences of processes that claim others are ignored
-                and counted. A team's is `mas.runtime.preflight.team_owns`.
+                and counted. A team's is `mas.runtime.processes.team_owns`.
 
         Raises:
             ConfigError: the URL, `ca_file`, `store` or `payloads` are wrong.

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
+from mas.bus.journal_file import AfterWrite
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt.after_write import AfterWrite
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import AnswerFrame, Cancel, Codec, Confirm, Failed, Frame, PartFrame, Send, StateQuery, Status
 from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.outgoing import OutgoingMessage
-from mas.bus.mqtt.peers import Peers
-from mas.bus.mqtt.presence import read_presence
+from mas.bus.mqtt.presence import Peers, read_presence
 from mas.bus.mqtt.receiver import Receiver
 from mas.bus.mqtt.sender import Sender
 from mas.bus.mqtt.topics import Arrival, Peer, Topics

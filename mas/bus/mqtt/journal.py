@@ -15,14 +15,13 @@ from typing import Literal
 
 import msgspec
 
+from mas.bus.in_flight import Outcome
 from mas.bus.journal import Journal
 from mas.bus.mqtt.frames import AnswerFrame, Codec, Failed, Mode, Stored, stored
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.owner import Owner
-from mas.bus.mqtt.peers import PeerObserver
-from mas.bus.mqtt.presence import Presence, read_presence
+from mas.bus.mqtt.presence import PeerObserver, Presence, read_presence
 from mas.bus.mqtt.topics import Peer
-from mas.bus.pending import Outcome
 from mas.bus.record import State, connect, failing, select
 from mas.bus.wire import decode, encode
 from mas.core.errors import BusError, Expired, JournalError, RemoteError, error_named

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mas.bus import refusals
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.connection import Connection
@@ -16,14 +15,14 @@ from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import Codec, Mode
 from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.options import Broker, MqttOptions
-from mas.bus.mqtt.peers import Peers
-from mas.bus.mqtt.presence import Owns
+from mas.bus.mqtt.presence import Owns, Peers
 from mas.bus.mqtt.receiver import Receiver
 from mas.bus.mqtt.references import References
 from mas.bus.mqtt.routes import Routes
 from mas.bus.mqtt.sender import Sender
 from mas.bus.mqtt.topics import Peer, Topics
 from mas.bus.parts import PartStream
+from mas.bus.undelivered import bus_closed, no_listener
 from mas.core.errors import Denied, Dropped, Expired, Unreachable
 from mas.core.messages import Envelope
 
@@ -214,11 +213,11 @@ class MqttNode:
             await self.writer.echoes.round_trip()
         self._check_open(envelope)
         if not self.peers.listeners(envelope.target):
-            raise refusals.no_listener(envelope, self.peers.addresses())
+            raise no_listener(envelope, self.peers.addresses())
 
     def _check_open(self, envelope: Envelope) -> None:
         if self._is_closed:
-            raise refusals.closed(envelope)
+            raise bus_closed(envelope)
 
     async def _check(self) -> None:
         """Notice what is due: processes that are gone, and messages of which nothing was heard."""

@@ -5,12 +5,12 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from mas.bus import refusals
+from mas.bus.in_flight import Outcome, Pending
 from mas.bus.mqtt.client import NOT_AUTHORISED, TOO_LONG
 from mas.bus.mqtt.frames import Mode
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
-from mas.bus.pending import Outcome, Pending
+from mas.bus.undelivered import given_up, no_answer, no_listener_left
 from mas.core.errors import Closed, Denied, Malformed, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope
 
@@ -157,12 +157,12 @@ class OutgoingMessage(Pending):
     def undeliverable(self) -> Closed | NoRoute:
         """No process is there to take it, or the one that had taken it is gone."""
         is_asked = self.holder is not None and self.is_request
-        return refusals.no_answer(self.envelope) if is_asked else refusals.no_listener_left(self.envelope)
+        return no_answer(self.envelope) if is_asked else no_listener_left(self.envelope)
 
     def tried_enough(self) -> RemoteError:
         """It was tried as often as it may be."""
         cause = f"it was tried {self.tries} times at {self.envelope.target!r}, and each time given back or left"
-        return refusals.given_up(self.envelope, cause)
+        return given_up(self.envelope, cause)
 
     def answer_is_gone(self) -> Closed:
         """The process that answered does not have the answer any more."""

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from mas.bus.in_flight import DeliveryEvent
+from mas.bus.in_flight import DeliveryEvent, Recent
 from mas.bus.mqtt.frames import Mode, RemoteState
 from mas.bus.mqtt.topics import Peer
-from mas.bus.pending import Recent
 from mas.core.messages import Delivery
 
 MessageKey = tuple[Peer, str]

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import msgspec
 
 from mas.bus.in_flight import DeliveryEvent
+from mas.bus.journal_file import AfterWrite
 from mas.bus.memory import MemoryBus
-from mas.bus.mqtt.after_write import AfterWrite
 from mas.bus.mqtt.frames import (
     LAST,
     AnswerFrame,
@@ -29,8 +29,7 @@ from mas.bus.mqtt.frames import (
 )
 from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.options import MqttOptions
-from mas.bus.mqtt.peers import PeerObserver
-from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.presence import PeerObserver, Presence
 from mas.bus.mqtt.received import FinishedMessages, MessageKey, ReceivedMessage
 from mas.bus.mqtt.references import References
 from mas.bus.mqtt.topics import Peer

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from mas.bus.mqtt.connection import Connection
-from mas.bus.mqtt.peers import Peers
-from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.presence import Peers, Presence
 from mas.bus.mqtt.topics import Peer, Topics
 from mas.core.errors import Denied
 from mas.core.naming import listed

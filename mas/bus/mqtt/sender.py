@@ -12,19 +12,17 @@ from collections import defaultdict
 from collections.abc import Callable, Container
 from functools import partial
 
-from mas.bus import refusals
-from mas.bus.dead import DeadLetters
-from mas.bus.mqtt.after_write import AfterWrite
+from mas.bus.journal_file import AfterWrite
 from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import MessageState, Mode
 from mas.bus.mqtt.journal import ProcessJournal
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.outgoing import OrderedKeys, OutgoingMessage
-from mas.bus.mqtt.peers import PeerObserver, Peers
-from mas.bus.mqtt.presence import Presence
+from mas.bus.mqtt.presence import PeerObserver, Peers, Presence
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
+from mas.bus.undelivered import DeadLetters, bus_closed, not_a_reader, not_answered, not_received
 from mas.core.errors import Closed, JournalError, Malformed, error_named
 from mas.core.messages import Envelope
 
@@ -190,7 +188,7 @@ class Sender(PeerObserver):
             self.lost += message.is_settled and message.record is None
             if self._journal is not None:
                 self._journal.interrupted(message)
-            message.settle(refusals.closed(message.envelope))
+            message.settle(bus_closed(message.envelope))
             self._remove(message)
 
     def redrive(self, message_id: str | None) -> int:
@@ -239,7 +237,7 @@ class Sender(PeerObserver):
         address, visibility = message.envelope.target, message.envelope.visibility
         readers = self._peers.readers(address)
         if visibility is not None and not readers <= visibility:
-            self._fail(message, refusals.not_a_reader(message.envelope, readers - visibility))
+            self._fail(message, not_a_reader(message.envelope, readers - visibility))
             return
         message.holder, message.queried = None, None
         message.check_after(self._clock(), self._options.ack_s)
@@ -363,9 +361,9 @@ class Sender(PeerObserver):
     def _expire(self, message: OutgoingMessage) -> None:
         envelope = message.envelope
         if message.holder is None:
-            self._fail(message, refusals.not_received(envelope))
+            self._fail(message, not_received(envelope))
         else:
-            error = refusals.not_answered(envelope) if message.is_request else refusals.not_received(envelope)
+            error = not_answered(envelope) if message.is_request else not_received(envelope)
             self._finish(message, error, is_told=False)
 
     def _fail(self, message: OutgoingMessage, error: Exception, *, is_told: bool = False) -> None:

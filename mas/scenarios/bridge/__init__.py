@@ -25,8 +25,8 @@ from mas.scenarios.bridge.environment import (
 )
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.game import GameEnvironment
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 Style = Literal["letters", "words"]
 

@@ -9,7 +9,8 @@ from random import Random
 
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Task
 from mas.core.errors import ConfigError
-from mas.core.team import RoleSpec, TeamSpec
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.game import GameEnvironment, game_below
 from mas.scenarios.wrapped import TalliedGame

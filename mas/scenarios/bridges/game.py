@@ -16,8 +16,7 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import did_you_mean
-from mas.core.seeds import derive_seed, digest
+from mas.core.naming import derive_seed, did_you_mean, digest
 from mas.scenarios.bridges.rules import GameSource, Position
 from mas.scenarios.bridges.words import find_action
 

@@ -11,8 +11,8 @@ from mas.config.options import Options
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, demonstrations, expert
 from mas.scenarios.code_team.language import Compact, Language
 from mas.scenarios.code_team.worded import Worded
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class CodeOptions(Options):

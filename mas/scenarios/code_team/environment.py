@@ -18,10 +18,8 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload
-from mas.core.reward import Move
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Failure, Payload, joint_action, read_joint
 from mas.scenarios.code_team.language import (
     DIGITS,
     HOLDS,

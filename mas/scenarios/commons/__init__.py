@@ -19,8 +19,8 @@ from mas.scenarios.commons.environment import (
     expert,
     make,
 )
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class CommonsOptions(Options):

@@ -17,10 +17,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action
-from mas.core.messages import Action
-from mas.core.reward import Move
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Action, joint_action
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.shares import gini, read_parts, written
 from mas.scenarios.world import RecordEnvironment

@@ -24,14 +24,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload
-from mas.core.reward import Move
-from mas.scenarios.folder import FolderScenario
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Failure, Payload, joint_action, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment, kept_text
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text
 
 Style = Literal["letters", "words"]
 

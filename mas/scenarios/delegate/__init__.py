@@ -22,16 +22,14 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import Observation, Task
+from mas.core.environment import Move, Observation, Task
 from mas.core.messages import Failure, Items, Payload
 from mas.core.naming import agent_of
-from mas.core.reward import Move
 from mas.core.role import View
 from mas.roles.base import PromptedRole
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import QuestionWorld
+from mas.scenarios.world import FolderScenario, QuestionWorld
 from mas.tools import Bm25
 
 Style = Literal["letters", "words"]

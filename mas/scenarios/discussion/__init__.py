@@ -22,14 +22,11 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload
-from mas.core.reward import Move
-from mas.scenarios.folder import FolderScenario
+from mas.core.environment import Move, Task
+from mas.core.messages import Failure, Payload, joint_action, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import QuestionWorld
+from mas.scenarios.world import FolderScenario, QuestionWorld
 
 SCORES = ("1", "2", "3")
 _VERDICTS = {"y": True, "right": True, "n": False, "wrong": False}

@@ -22,8 +22,8 @@ from mas.scenarios.economy.environment import (
     expert,
 )
 from mas.scenarios.economy.taxes import TaxRules
-from mas.scenarios.folder import FolderScenario, NoOwnTerms
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario, NoOwnTerms
 
 Side = Literal["government", "worker"]
 

@@ -9,10 +9,10 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.help_desk.environment import DeskEnvironment, demonstrations, expert
 from mas.scenarios.help_desk.wording import DeskLetters, DeskRules, DeskWording, Style, Words, make
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class DeskOptions(Options):

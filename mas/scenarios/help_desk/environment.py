@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
+from mas.core.messages import joint_action, read_joint
 from mas.scenarios.help_desk.wording import (
     NOTHING,
     SEND,

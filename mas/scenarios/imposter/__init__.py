@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.imposter.environment import BeliefReward, ImposterEnvironment, demonstrations, expert, shown
 from mas.scenarios.imposter.rules import ImposterRules
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class ImposterOptions(Options):

@@ -20,10 +20,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Action
-from mas.core.reward import Move
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Action, joint_action, read_joint
 from mas.scenarios.imposter.beliefs import brier, is_carried, listeners, posterior, scripted_motion, top
 from mas.scenarios.imposter.rules import (
     FEWEST,

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.market.environment import MarketEnvironment, demonstrations, expert
 from mas.scenarios.market.offers import NAMES, MarketRules, Style, make_market
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class MarketOptions(Options):

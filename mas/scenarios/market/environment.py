@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
+from mas.core.messages import joint_action, read_joint
 from mas.scenarios.market.offers import TONES, Market, MarketRules, MarketWording, make_market
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment
@@ -77,7 +77,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
         return {**super().standing(state), "known": sorted(state.checked)}
 
     def legal(self, seat: str) -> tuple[str, ...]:
-        """In the form of a single agent's; a team's members say theirs together, see `mas.core.joint`."""
+        """In the form of a single agent's; a team's members say theirs together, see `mas.core.messages`."""
         state = self.state
         questions = [self.wording.next] if state.come < len(state.market.proposals) else []
         names = [proposal.name for proposal in state.market.proposals[: state.come]]

@@ -14,10 +14,9 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
-from mas.core.reward import Move
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.world import RecordEnvironment, kept_text
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call

@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.negotiation import deals
 from mas.scenarios.negotiation.deals import NAMES, Style, make_problem
 from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState, demonstrations, expert
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 _LETTERS = 3
 """Kinds of things in letters: their packages are one character each."""

@@ -16,13 +16,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Payload, Verdict
-from mas.core.reward import Move
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import FolderScenario, RecordEnvironment
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}

@@ -20,10 +20,9 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.core.environment import EnvironmentSpec, Step, Task
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordWorld
+from mas.scenarios.world import FolderScenario, RecordWorld
 
 THINGS, ANYTHING, VALUES, SIGNS, STEPS = "abcdefg", "*", "0123456789", "+-", "0123"
 OWN = 3

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from mas.core.environment import Environment, EnvironmentSpec, Task
+from mas.core.environment import Environment, EnvironmentSpec, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.messages import Verdict
-from mas.core.reward import Move, Reward
+from mas.core.naming import digest
+from mas.core.role import Constraint, RoleSpec
 from mas.core.scenario import Split
-from mas.core.seeds import digest
-from mas.core.team import Constraint, RoleSpec, TeamSpec
+from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.questions.records import (
@@ -180,7 +180,7 @@ def room(questions: Questions, scorer: Scorer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QuestionScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and `Finite` and `SplitByContent` of `mas.core.tasks`.
+    """Satisfies `mas.core.scenario.Scenario`, and `Finite` and `SplitByContent` of `mas.core.scenario`.
 
     Attributes:
         questions: of each split, none of them in both.

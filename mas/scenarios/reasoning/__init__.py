@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.world import FolderScenario
 
 
 class ReasoningOptions(Options):

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.core.scenario import Decision
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, RedTeamRewards, lettered, worded
 from mas.scenarios.red_team.environment import RedTeamEnvironment, all_decisions, demonstrations, expert, measures
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
+from mas.scenarios.world import FolderScenario
 
 
 class RedTeamOptions(Options):

@@ -18,14 +18,11 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import Task
-from mas.core.joint import read_joint
-from mas.core.messages import Failure
-from mas.core.reward import Move
-from mas.scenarios.folder import FolderScenario
+from mas.core.environment import Move, Task
+from mas.core.messages import Failure, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import QuestionWorld, is_held_out
+from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
+from mas.scenarios.world import FolderScenario
 
 
 class RetrievalOptions(Options):

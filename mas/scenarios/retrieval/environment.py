@@ -18,10 +18,9 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Failure, Payload, Plan
-from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
 from mas.scenarios.world import RecordEnvironment, kept_text

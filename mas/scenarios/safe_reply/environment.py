@@ -17,10 +17,9 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import Task
+from mas.core.environment import Move, Task
 from mas.core.messages import Action, Payload, Verdict
 from mas.core.records import Episode
-from mas.core.reward import Move
 from mas.core.scenario import Scenario, Split
 from mas.roles.base import PromptedRole
 from mas.scenarios.noisy_teacher import NoisyTeacher
@@ -63,7 +62,7 @@ class ReplyEnvironment(QuestionWorld[ReplyState]):
         return state.request.is_legal(action)
 
     def act(self, state: ReplyState, action: str) -> tuple[ReplyState, dict[str, float], bool]:
-        after, legal = self.answered(state, action)
+        after, _, legal = super().act(state, action)
         return after, {term: -float(after.label == term) for term in self.spec.terms}, legal
 
     def is_solved(self, state: ReplyState) -> bool:

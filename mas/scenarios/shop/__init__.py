@@ -11,9 +11,8 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.core.environment import Task
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import QuestionWorld, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 CLUES: Mapping[str, str] = {
     "dog": "It barks.",

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Payload, Verdict
-from mas.core.reward import Move
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.sokoban.level import Level, route

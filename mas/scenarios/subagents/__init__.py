@@ -16,16 +16,13 @@ import msgspec
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.core.environment import EnvironmentSpec, Task
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload, Plan
-from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
+from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import RecordEnvironment, kept_text
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text
 
 PLANNER, SOLO = "planner", "solo"
 REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")

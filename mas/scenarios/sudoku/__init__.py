@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.environment import NAMES, SudokuEnvironment, SudokuReward, SudokuRules, demonstrations, expert
 from mas.scenarios.sudoku.puzzle import make_solution
+from mas.scenarios.world import FolderScenario
 
 _MOST_BLANKS = {True: {4: 10, 9: 48}, False: {4: 10, 9: len(NAMES)}}
 """By `forced` and size, what is found within a fraction of a second."""

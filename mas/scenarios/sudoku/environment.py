@@ -14,9 +14,8 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Payload, Verdict
-from mas.core.reward import Move
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, size_of, units
 from mas.scenarios.world import RecordEnvironment

@@ -15,10 +15,9 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Failure
-from mas.core.reward import Move
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,

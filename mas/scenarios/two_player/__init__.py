@@ -15,9 +15,9 @@ from mas.config.options import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
+from mas.scenarios.world import FolderScenario
 
 
 class TwoPlayerOptions(Options):

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from mas.config.options import Options
-from mas.scenarios.folder import FolderScenario
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
 from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, demonstrations, expert
 from mas.scenarios.workflow.jobs import content_of, make
+from mas.scenarios.world import FolderScenario
 
 
 class WorkOptions(Options):

@@ -11,12 +11,10 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Observation, Task
+from mas.core.environment import EnvironmentSpec, Move, Observation, Task
 from mas.core.errors import ToolRefused
-from mas.core.joint import joint_action, read_joint
-from mas.core.messages import Failure, Payload, Plan
-from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
+from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import LOOK_UP, ToolRules
 from mas.scenarios.workflow.jobs import (

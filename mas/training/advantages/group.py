@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
-from mas.core.reward import LARGEST, is_bounded
+from mas.core.environment import LARGEST, is_bounded
 
 Baseline = Literal["mean", "leave_one_out", "length_weighted", "best", "none"]
 Scale = Literal["std", "none", "nonzero"]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mas.config.experience import ExperienceOptions
-from mas.core.cost import FREE, Cost, asked
+from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
-from mas.core.seeds import derive_seed
-from mas.core.together import together
+from mas.core.naming import derive_seed
+from mas.core.records import NO_COST, Cost, cost_of_call
 from mas.runtime.agents import ModelEndpoint
 from mas.training.experience.library import Library, Operation, Refusal, one_line
 from mas.training.experience.quote import LessonGroup, LessonRollout, Proposal, Said
@@ -43,7 +43,7 @@ _KEYS = frozenset({"operation", "id", "content"})
 class _Spent:
     """What one proposal has cost so far, and what of its answers could not be read."""
 
-    cost: Cost = FREE
+    cost: Cost = NO_COST
     refused: list[Refusal] = field(default_factory=list)
 
     def proposal(self, operations: Sequence[Operation] = ()) -> Proposal:
@@ -110,7 +110,7 @@ class LanguageEditor:
         request = Request(prompt_ids=prompt_ids, sampling=self._sampling, seeds=(seed,), adapter=self._endpoint.adapter)
         (generation,) = await engine.generate(request)
         ids = generation.token_ids
-        spent.cost += asked(len(prompt_ids), len(ids))
+        spent.cost += cost_of_call(len(prompt_ids), len(ids))
         return tokenizer.decode(ids[:-1] if generation.finish == "stop" else ids).strip()
 
 
@@ -220,7 +220,7 @@ def read_experiences(text: str, most: int) -> tuple[tuple[str, ...], tuple[Refus
         if not isinstance(entry, str) or not one_line(entry):
             refused.append(Refusal(_excerpt(entry), "it is no text"))
         elif len(texts) == most:
-            refused.append(Refusal(_excerpt(entry), f"only {most} experiences were asked for"))
+            refused.append(Refusal(_excerpt(entry), f"only {most} experiences were cost_of_call for"))
         else:
             texts.append(one_line(entry))
     return tuple(texts), tuple(refused)
@@ -234,7 +234,7 @@ def _entries(text: str) -> tuple[list[Any], list[Refusal]]:
         ]
     fenced = _FENCE.findall(text)
     if len(fenced) > 1:
-        return [], [Refusal(_excerpt(text), f"the answer has {len(fenced)} fenced blocks, one was asked for")]
+        return [], [Refusal(_excerpt(text), f"the answer has {len(fenced)} fenced blocks, one was cost_of_call for")]
     try:
         read = json.loads(fenced[0] if fenced else text, object_pairs_hook=_object, parse_constant=_no_number)
         json.dumps(read, ensure_ascii=False).encode()  # half a character could not be put into a prompt

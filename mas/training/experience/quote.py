@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 
 from mas.config.experience import ExperienceOptions
 from mas.config.options import RewardOptions
-from mas.core.cost import FREE, Cost
 from mas.core.naming import agent_of
-from mas.core.records import Episode
+from mas.core.records import NO_COST, Cost, Episode
 from mas.training.experience.library import Library, Operation, Refusal, name_of, one_line
 from mas.training.rewards import total_reward
 
@@ -111,7 +110,7 @@ class Proposal:
 
     operations: tuple[Operation, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    cost: Cost = FREE
+    cost: Cost = NO_COST
 
 
 class Editor(Protocol):

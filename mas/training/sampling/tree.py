@@ -5,21 +5,20 @@ Source: AT-GRPO, arXiv 2510.11062, section 3. The order is what the published co
 committed before the later agents are scored.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
-from mas.core.naming import agent_of
+from mas.core.naming import agent_of, derive_seed, digest
 from mas.core.records import Episode
-from mas.core.seeds import derive_seed, digest
-from mas.core.stopwatch import in_environment
-from mas.core.together import together
-from mas.runtime.agents import Candidate
+from mas.core.tracing import in_environment
 from mas.runtime.episodes import opponent_actions
-from mas.runtime.flow import Flow
+from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
@@ -107,29 +106,23 @@ class _TreePlay:
         return derive_seed("any", here) % len(totals)
 
     async def _scores(self, point: DecisionPoint, candidates: tuple[Candidate, ...]) -> list[dict[str, float]]:
-        """Terms of every candidate. Equal outputs lead to the same state: they share one clone and one score."""
+        """Mean terms of every candidate's play-outs. Equal outputs lead to the same state: they share one score."""
         distinct: dict[str, Candidate] = {}
         for candidate in candidates:
             distinct.setdefault(candidate.text, candidate)
         team = point.flow.plan.spec
         # Who acts with others may be the first of them.
         is_last = point.agent == team.output and not team.joint and not team.seats
+        rounds = self.sampler.options.continuations
+        played = (self._play_out(point, candidate, n) for candidate in distinct.values() for n in range(rounds))
         if is_last and self.sampler.options.lookahead != "episode":
             # Nobody is asked any more in this turn: tasks would only cost.
-            terms = [await self._score(point, candidate) for candidate in distinct.values()]
+            terms = [await one for one in played]
         else:
-            terms = await together((self._score(point, candidate) for candidate in distinct.values()), "score")
-        by_text = dict(zip(distinct, terms, strict=True))
+            terms = await together(played, "play-out")
+        means = [_mean_terms(terms[at : at + rounds]) for at in range(0, len(terms), rounds)]
+        by_text = dict(zip(distinct, means, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]
-
-    async def _score(self, point: DecisionPoint, candidate: Candidate) -> dict[str, float]:
-        """Team and own terms of one candidate, averaged over its play-outs."""
-        numbers = range(self.sampler.options.continuations)
-        outcomes = await together((self._play_out(point, candidate, n) for n in numbers), "play-out")
-        if len(outcomes) == 1:
-            return outcomes[0]
-        names = dict.fromkeys(name for terms in outcomes for name in terms)
-        return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
     def _own(self, point: DecisionPoint, candidate: Candidate) -> dict[str, float]:
         """The candidate's own terms, nothing played on."""
@@ -137,6 +130,7 @@ class _TreePlay:
         return own_terms(sampler.reward, point, point.environment, candidate.payload, None, failure)
 
     async def _play_out(self, point: DecisionPoint, candidate: Candidate, number: int) -> dict[str, float]:
+        """Team and own terms of one candidate, played on in a clone of its own."""
         sampler, seed = self.sampler, derive_seed("play-out", candidate.seed, number)
         flow = point.flow.complete(point.agent, candidate.payload)
         if sampler.options.lookahead == "action" and not flow.finished:
@@ -165,6 +159,14 @@ class _TreePlay:
         failure = sampler.reward_options.failure
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, failure)
         return {f"{TEAM}{name}": value for name, value in earned[seat].items()} | own
+
+
+def _mean_terms(outcomes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each term over play-outs; one that a play-out did not pay is 0 there."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    names = dict.fromkeys(name for terms in outcomes for name in terms)
+    return {name: sum(terms.get(name, 0.0) for terms in outcomes) / len(outcomes) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Turn
-from mas.core.reward import LARGEST, is_bounded
 
 Arrival = Literal["taken", "too_late"]
 

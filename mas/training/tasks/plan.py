@@ -15,11 +15,10 @@ from mas.config.options import RewardOptions, ScenarioOptions
 from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
+from mas.core.naming import derive_seed
 from mas.core.records import Episode
-from mas.core.scenario import Scenario
-from mas.core.seeds import derive_seed
-from mas.core.tasks import Finite, Pick, SplitByContent, TaskOutcome, TaskSource
-from mas.graph.find import find_team
+from mas.core.scenario import Finite, Pick, Scenario, SplitByContent, TaskOutcome, TaskSource
+from mas.graph.load import find_team
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
 
@@ -119,7 +118,7 @@ def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
     if not isinstance(own, SplitByContent) or not isinstance(scenario, SplitByContent):
         raise ConfigError(
             f"{key}: scenario {own.name!r} does not say which contents it holds out, so that training with other "
-            "options could play what is evaluated; give it content_of and holds_out (mas.core.tasks.SplitByContent)"
+            "options could play what is evaluated; give it content_of and holds_out (mas.core.scenario.SplitByContent)"
         )
     return Arm(scenario, prefix=f"{name}:", judge=own)
 

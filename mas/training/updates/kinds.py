@@ -14,9 +14,9 @@ from mas.config.algorithm import AlgorithmOptions
 from mas.config.losses import LossOptions
 from mas.config.methods import CustomAlgorithm
 from mas.config.reward_model import RewardModelOptions
+from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
 from mas.core.records import Episode
-from mas.core.reward import LARGEST, is_bounded
 from mas.training.learner import Learner
 from mas.training.reward_models import ImplicitModel, ProgressModel, RewardModel, Trajectory, trajectories_of
 from mas.training.shaping.transforms import Grounded, payments, with_payments

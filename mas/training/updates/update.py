@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from mas.core.cost import FREE, Cost
-from mas.core.records import Episode
+from mas.core.records import NO_COST, Cost, Episode
 from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow
 from mas.training.checkpoint import NO_FILES, Progress
@@ -38,7 +37,7 @@ class UpdateResult:
     advantages: Sequence[float]
     learned: Mapping[str, Mapping[str, float]]
     metrics: Mapping[str, Any]
-    cost: Cost = FREE
+    cost: Cost = NO_COST
     optimiser_steps: int = 0
     notes: Sequence[Mapping[str, Any]] = ()
 

@@ -1,7 +1,11 @@
-"""From coroutines to callers that wait, such as scripts and notebooks, and from what waits back to coroutines."""
+"""Coroutines side by side, and the bridges between them and code that blocks.
+
+`together` waits for several coroutines; `run_blocking` runs one for a caller that waits, such as a script or a
+notebook; `asynchronous` makes a blocking function one to be awaited.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -14,6 +18,26 @@ P = ParamSpec("P")
 _exclusive = RLock()
 _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas")
 """Where `asynchronous` functions work."""
+
+
+async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
+    """All results in order. The first error cancels the other calls, waits for them, and is raised as it is."""
+    waiting = list(calls)
+    if len(waiting) == 1:
+        return [await waiting[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(call if asyncio.iscoroutine(call) else _await(call), name=f"{name}-{index}")
+                for index, call in enumerate(waiting)
+            ]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _await(call: Awaitable[T]) -> T:
+    return await call
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:

@@ -1,6 +1,18 @@
-"""How much memory this process may still take: of the machine, and of the control group that it is in."""
+"""What this machine offers: a folder for what takes long to make and can be made again, and free memory.
 
+Memory is that of the machine, or of the control group that this process is in.
+"""
+
+import os
 from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """`$MAS_CACHE`, or `mas` under `$XDG_CACHE_HOME` or `~/.cache`."""
+    if "MAS_CACHE" in os.environ:
+        return Path(os.environ["MAS_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mas"
+
 
 _GIB = 2**30
 

@@ -1,19 +1,21 @@
-"""The order of waves, found again after agents took different times. Pure.
+"""Time in a team turn: the order of waves, found again after agents took unequal times, and limits of joins. Pure.
 
 Agents are played as soon as they can begin. What they heard and said is then joined as if all had taken equally long,
 so that a team turn does not depend on who was quick: outputs of the agents that begin together join in declared order.
-Only where a join takes the first that arrives has timing a say; then arrival is the order.
+Only where a join takes the first that arrives has timing a say; then arrival is the order. How long a join may wait is
+measured by a clock that the caller reads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from mas.core.messages import Payload
-from mas.graph.loops import Loop
 from mas.graph.plan import TeamPlan
-from mas.graph.wiring import ALL
+from mas.graph.wiring import ALL, Loop
 from mas.runtime.flow import Flow
 
+_RESOLUTION_S = 1e-6
+"""What is less is no time: a clock that is a sum of times may never come nearer."""
 Heard = tuple[tuple[str, Payload], ...]
 """Senders and payloads that an agent had heard when it began. Items of lists are made anew, equal and not the same."""
 
@@ -86,3 +88,28 @@ def _overlaps(loop: Loop, loops: Sequence[Loop]) -> bool:
     body = set(loop.body)
     others = (set(other.body) for other in loops if other is not loop)
     return any(body & other and not (body < other or other < body) for other in others)
+
+
+class JoinTimers:
+    """Which joins wait since when. A limit begins with a join's first live branch, and anew in each iteration."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def watch(self, waiting: Iterable[str], limits: Mapping[str, float], now_s: float) -> float | None:
+        """Begin the limits of joins that have begun to wait, forget those that wait no more.
+
+        Args:
+            waiting: as `Flow.waiting_joins`; limits: seconds for each join that has a limit, as `TeamPlan.timeouts`.
+            now_s: seconds on any steady clock.
+
+        Returns:
+            Seconds until the first limit is over, 0 or less where one is; None where none runs.
+        """
+        self._until = {name: self._until.get(name, now_s + limits[name]) for name in waiting if name in limits}
+        return min(self._until.values()) - now_s if self._until else None
+
+    def over(self, now_s: float) -> tuple[str, ...]:
+        """The joins whose limit is over, the longest over first."""
+        limits = sorted(self._until.items(), key=lambda limit: limit[1])
+        return tuple(name for name, until in limits if until - now_s <= _RESOLUTION_S)
