@@ -216,7 +216,7 @@ def base(overrides: Overrides = None) -> None:
     given = overrides or []
     began = time.perf_counter()
     if given == [SMOLLM2]:
-        from mas.serving.smollm import smollm2
+        from mas.serving.model_sources import smollm2
 
         path = smollm2(lambda text: typer.echo(text, err=True))
         typer.echo(f"{SMOLLM2}\t{path}\t{time.perf_counter() - began:.1f} s")

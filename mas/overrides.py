@@ -57,7 +57,7 @@ def check_sampling(setup: Setup) -> None:
         ConfigError: says which role has them.
     """
     if setup.engine.name == "vllm":
-        from mas.serving.vllm_supports import check_limits  # loads what serves, which greedy commands do later
+        from mas.serving.vllm_options import check_limits  # loads what serves, which greedy commands do later
 
         check_limits(setup.team)
 

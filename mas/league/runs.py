@@ -26,9 +26,9 @@ from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.base import Note, open_base
 from mas.training.engines import start_engine
 from mas.training.saved import saved_adapters

@@ -20,7 +20,7 @@ from mas.core.bus import Bus, Gap, Restart
 from mas.core.engine import Engine, Generation, Request
 from mas.core.messages import Envelope, Payload
 from mas.core.together import together
-from mas.serving.detokenizer import Detokenizer
+from mas.serving.model_text import Detokenizer
 
 
 class Piece(Payload):

@@ -13,9 +13,9 @@ from msgspec.structs import replace as replace_turn
 
 from mas.config.warm_start import WarmStartOptions
 from mas.core.records import Episode, Turn
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.store import AdapterUpdate
-from mas.serving.weights import AdapterWeights
+from mas.serving.publication import AdapterUpdate
 from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.batch import TrainRow, train_rows
 from mas.training.canary import check_held, check_sampled, probes_of

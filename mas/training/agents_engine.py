@@ -10,8 +10,8 @@ from mas.core.errors import EngineError, RunError, UnknownAdapter
 from mas.core.messages import Envelope
 from mas.runtime.agents import CompletionScores, Fetch, Fetched, Score
 from mas.runtime.remote import UntilThere, insist
+from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import digest_of, to_files
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
 from mas.training.distributed import Elsewhere

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from mas.config.options import SMOLLM2, TINY
 from mas.core.scenario import Scenario
-from mas.serving.footprint import Footprint
+from mas.serving.base_checks import Footprint
 from mas.serving.model import BaseModel, load_base, load_text
-from mas.serving.smollm import smollm2
+from mas.serving.model_sources import smollm2
 from mas.training.memory import check_memory, needs_of
 from mas.training.setup import Setup
 from mas.training.tiny_base import tiny_base

@@ -24,9 +24,9 @@ from mas.graph.find import find_team
 from mas.runtime.interrupt import drains_on_interrupt
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.evaluate import Evaluation, evaluate, summarise
 from mas.training.sampling.episode_recorder import EpisodeRecorder
 from mas.training.sampling.single import SingleDecision, play_decided

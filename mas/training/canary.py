@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from mas.core.errors import TrainingError
-from mas.serving.forward import ScoredRow
+from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.publication import Probe
-from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner

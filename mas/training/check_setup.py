@@ -7,7 +7,7 @@ from mas.config.owned import renamed
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
-from mas.serving.vllm_supports import check_limits
+from mas.serving.vllm_options import check_limits
 from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checks import (
     check_answers,

@@ -7,7 +7,7 @@ import torch
 
 from mas.core.errors import ModelError
 from mas.core.free_memory import gib
-from mas.serving.footprint import Footprint, free_on
+from mas.serving.base_checks import Footprint, free_on
 from mas.training.setup import Setup
 from mas.training.work_estimate import Work, agents_at_once, rows_at_once, rows_of
 

@@ -11,11 +11,10 @@ from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
-from mas.serving.model import ModelText, load_text
-from mas.serving.remote import OpenAIEngine
+from mas.serving.model import load_text, tiny_text
+from mas.serving.model_text import END, MessageTokenizer, ModelText
 from mas.serving.remote_chat import ChatEngine
-from mas.serving.text_tokenizer import END, MessageTokenizer
-from mas.serving.tiny import tiny_text
+from mas.serving.remote_completions import OpenAIEngine
 from mas.training.setup import Setup
 
 

@@ -9,10 +9,10 @@ from mas.config.sources import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
-from mas.serving.lora import AdapterBank
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import from_directory
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import from_directory
-from mas.serving.weights import AdapterWeights
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries

@@ -1,8 +1,8 @@
 """The adapters that training starts from."""
 
 from mas.core.seeds import derive_seed
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.saved import adapters_from_run
 from mas.training.setup import Setup
 

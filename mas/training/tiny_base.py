@@ -19,7 +19,7 @@ from mas.core.cache import cache_directory
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.serving.forward import pad_left, right_aligned
-from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
+from mas.serving.model import ALPHABET, tiny_model, tiny_tokenizer
 
 _RECIPE = 1
 """Raised whenever the recipe below changes, so that cached bases are made anew."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mas.core.records import Episode
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress
 from mas.training.experience.library import Library
 from mas.training.session import TeamSession

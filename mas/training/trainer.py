@@ -20,8 +20,8 @@ from mas.core.records import Episode
 from mas.core.stopwatch import Stopwatch, measuring
 from mas.core.tracing import phase
 from mas.observe.progress import Counted, uncounted
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate

@@ -32,8 +32,8 @@ from mas.league.stored import accesses_of_player
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
+from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import from_directory
 from mas.training.opponents import OpponentRecord, open_opponents, payoffs_of, points_of
 from mas.training.start import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome

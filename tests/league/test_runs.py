@@ -28,8 +28,8 @@ from mas.league.tournament import Terms, run_tournament
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.adapter_files import from_directory
 from mas.serving.decode import Batch
-from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
 
 pytest.importorskip("pyspiel")
