@@ -25,8 +25,8 @@ from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
-from mas.config.load import load_run_config
 from mas.config.options import SMOLLM2
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable

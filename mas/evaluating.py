@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.config.load import load_run_config
 from mas.config.options import Config, ScenarioOptions
+from mas.config.stored_run import load_run_config
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.printable import printable

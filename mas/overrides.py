@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
-from mas.config.literal import literal
-from mas.config.load import load_config, load_run_config, presets
+from mas.config.load import load_config, presets
 from mas.config.options import Config
+from mas.config.plain_values import literal
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
 from mas.runs.resolve import resolve

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mas.config.plain_yaml import PlainLoader
+from mas.config.plain_values import PlainLoader
 from mas.core.errors import GraphError
 from mas.core.joins import JoinSpec
 from mas.core.naming import did_you_mean

@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from mas.config.options import Config
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
 from mas.core.blocking import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.scenario import Mixable

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mas.config.access import PLAYS
-from mas.config.load import leaves, load_run_config
+from mas.config.load import leaves
 from mas.config.options import ModelOptions, ScenarioOptions
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.scenario import Scenario

@@ -15,8 +15,8 @@ import yaml
 from rich.console import Console
 
 from mas.config.access import TEAM_FILE, accesses_of, class_access
-from mas.config.load import load_run_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.blocking import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace as replace_turn
 
-from mas.config.warm_start import WarmStartOptions
+from mas.config.sampling import WarmStartOptions
 from mas.core.records import Episode, Turn
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel

@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mas.algorithms.base import Row
-from mas.config.algorithm import AdvantageOptions, EarlyOptions, RewardOptions, StepOptions, UncertaintyOptions
+from mas.config.algorithm import AdvantageOptions, EarlyOptions, StepOptions, UncertaintyOptions
+from mas.config.rewards import RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn

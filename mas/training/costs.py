@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mas.config.cost import Cost
+from mas.config.rewards import Cost
 from mas.core.errors import ConfigError
 from mas.core.policy import Price
 from mas.core.team import TeamSpec

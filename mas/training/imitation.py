@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mas.config.options import RewardOptions, SamplerOptions
-from mas.config.warm_start import WarmStartOptions
+from mas.config.sampling import WarmStartOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario

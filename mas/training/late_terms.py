@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mas.config.late import LateOptions
+from mas.config.rewards import LateOptions
 from mas.core.cost import Cost
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.late import Answer, Judge

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mas.config.options import AlgorithmOptions
-from mas.config.sources import STEP
+from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean

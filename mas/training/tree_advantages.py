@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mas.config.algorithm import RewardOptions, TreeOptions
+from mas.config.algorithm import TreeOptions
+from mas.config.rewards import RewardOptions
 from mas.core.records import Fact, Group, Turn
 from mas.training.advantages.members import members
 from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves

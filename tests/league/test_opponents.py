@@ -16,8 +16,9 @@ from mixed import mixed
 from parts import SKILLED
 from watched import Seen
 
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import remember
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.league import runs

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mas.config.critic import Level
+from mas.config.updates import Level
 from mas.training.advantages.gae import bad, gae, split
 
 Turns = list[list[float]]

@@ -8,7 +8,7 @@ in our own words; a batch of one group needs no consolidation.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mas.config.experience import ExperienceOptions
+from mas.config.updates import ExperienceOptions
 from mas.core.cost import FREE, Cost, asked
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest

@@ -5,7 +5,7 @@ That is an example to imitate and no insight: it helps where situations come bac
 
 from collections.abc import Sequence
 
-from mas.config.experience import ExperienceOptions
+from mas.config.updates import ExperienceOptions
 from mas.training.experience.editor import Proposal
 from mas.training.experience.library import Library, name_of, one_line
 from mas.training.experience.operations import Operation, Refusal

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from mas.config.experience import ExperienceOptions
 from mas.config.options import RewardOptions
+from mas.config.updates import ExperienceOptions
 from mas.core.naming import agent_of
 from mas.core.records import Episode
 from mas.training.experience.groups import telling

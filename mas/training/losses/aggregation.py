@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from mas.config.losses import Aggregation as Aggregation
+from mas.config.updates import Aggregation as Aggregation
 
 
 def token_weights(

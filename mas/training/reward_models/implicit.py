@@ -13,7 +13,7 @@ from statistics import fmean
 
 from torch import Tensor
 
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.records import Group
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.records import Episode, Fact, Turn
 from mas.training.rewards import MODEL, OWN
 from mas.training.shaping.bounded import clip_rewards, delta_rewards

@@ -13,8 +13,8 @@ from statistics import fmean
 import msgspec
 from torch import Tensor
 
-from mas.config.critic import CriticOptions
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
+from mas.config.updates import CriticOptions
 from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.critic import Critic, Values

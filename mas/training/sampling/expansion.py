@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Protocol
 
-from mas.config.algorithm import BranchOptions
+from mas.config.sampling import BranchOptions
 from mas.core.seeds import derive_seed
 from mas.training.advantages.uncertainty import surprise
 from mas.training.sampling.branching import BRANCH_FROM, branch_score, to_expand, whole_rollouts

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mas.config.options import AlgorithmOptions
-from mas.config.proposer import ProposerOptions
+from mas.config.rewards import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Episode, Turn

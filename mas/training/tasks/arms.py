@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from mas.config.options import ScenarioOptions
-from mas.config.tasks import TaskOptions
+from mas.config.sampling import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.scenario import Scenario

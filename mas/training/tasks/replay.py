@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
-from mas.config.tasks import ReplayOptions
+from mas.config.sampling import ReplayOptions
 from mas.core.tasks import Pick, TaskOutcome, TaskSource
 from mas.training.tasks.shares import due
 

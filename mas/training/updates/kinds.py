@@ -1,8 +1,8 @@
 """Which update follows which `algorithm.update`, and what its learner minimises."""
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.losses import LossOptions
-from mas.config.methods import CustomAlgorithm
+from mas.config.custom_algorithm import CustomAlgorithm
+from mas.config.updates import LossOptions
 from mas.training.learner import Learner
 from mas.training.updates.policy_gradient import PolicyGradient
 from mas.training.updates.ppo import Ppo

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.reward import LARGEST, is_bounded

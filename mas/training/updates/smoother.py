@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mas.config.losses import SmoothingOptions
+from mas.config.updates import SmoothingOptions
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.entropy_history import EntropyHistory
