@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mas.core.naming import derive_seed
 from mas.observe.atomic import write_directory_atomic
+from mas.serving.adapter_files import to_files
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import WEIGHTS, BaseModel
-from mas.serving.peft_files import to_files
-from mas.serving.weights import AdapterWeights
 
 SPREAD = 0.1
 """Standard deviation of B: adapters that change the log-probabilities by tenths of a nat."""

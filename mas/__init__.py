@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mas.api.train import train as train
     from mas.api.train import train_async as train_async
     from mas.config.load import load_config as load_config
-    from mas.config.load import load_run_config as load_run_config
+    from mas.config.stored_run import load_run_config as load_run_config
     from mas.config.trust import trusting as trusting
 
 __version__ = "0.1.0"
@@ -42,7 +42,8 @@ __all__ = [
     "trusting",
 ]
 _HOMES = {
-    **dict.fromkeys(("load_config", "load_run_config"), "mas.config.load"),
+    "load_config": "mas.config.load",
+    "load_run_config": "mas.config.stored_run",
     **dict.fromkeys(("evaluate", "evaluate_async"), "mas.api.evaluate"),
     **dict.fromkeys(("train", "train_async"), "mas.api.train"),
     "League": "mas.api.league",

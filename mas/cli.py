@@ -25,8 +25,8 @@ from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
-from mas.config.load import load_run_config
 from mas.config.options import SMOLLM2
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.text import printable
@@ -216,7 +216,7 @@ def base(overrides: Overrides = None) -> None:
     given = overrides or []
     began = time.perf_counter()
     if given == [SMOLLM2]:
-        from mas.serving.smollm import smollm2
+        from mas.serving.model_sources import smollm2
 
         path = smollm2(lambda text: typer.echo(text, err=True))
         typer.echo(f"{SMOLLM2}\t{path}\t{time.perf_counter() - began:.1f} s")

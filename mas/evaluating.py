@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.config.load import load_run_config
 from mas.config.options import Config, ScenarioOptions
+from mas.config.stored_run import load_run_config
 from mas.core.concurrency import run_blocking
 from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError

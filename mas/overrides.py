@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
-from mas.config.literal import literal
-from mas.config.load import load_config, load_run_config, presets
+from mas.config.load import load_config, presets
 from mas.config.options import Config
+from mas.config.plain_values import literal
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.text import printable
 from mas.runs.resolve import resolve
@@ -57,7 +58,7 @@ def check_sampling(setup: Setup) -> None:
         ConfigError: says which role has them.
     """
     if setup.engine.name == "vllm":
-        from mas.serving.vllm_supports import check_limits  # loads what serves, which greedy commands do later
+        from mas.serving.vllm_options import check_limits  # loads what serves, which greedy commands do later
 
         check_limits(setup.team)
 

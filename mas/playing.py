@@ -13,8 +13,8 @@ from rich.text import Text
 
 from mas.bus.record import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
-from mas.config.load import load_run_config
 from mas.config.options import TraceOptions
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.observe.trust_option import Trust
 from mas.overrides import (

@@ -2,8 +2,8 @@
 
 import torch
 
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 
 
 def loud_adapter(base: BaseModel, seed: int, spread: float = 0.2) -> AdapterWeights:

@@ -9,8 +9,8 @@ from torch import Tensor
 from benchmarks.learner.names import FLOOR
 from benchmarks.learner.rows import useful_tokens
 from mas.config.options import LearnerOptions, LossOptions
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner

@@ -13,8 +13,8 @@ from benchmarks.learner.peft_loops import Packed, Padded, PeftLoop, widths_of
 from benchmarks.learner.rows import make_rows, role_names
 from benchmarks.learner.workload import WorkloadOptions
 from benchmarks.models import make_adapter, peft_model, write_adapters
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow
 
 

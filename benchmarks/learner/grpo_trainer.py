@@ -17,7 +17,7 @@ from benchmarks.learner.competitors import CLIP, DUAL_CLIP, STEP_LOSS
 from benchmarks.learner.peft_loops import PaddedRows, PeftCompetitor, Widths, pad, widths_of
 from benchmarks.learner.workload import WorkloadOptions
 from mas.config.options import LearnerOptions
-from mas.serving.tiny import tiny_tokenizer
+from mas.serving.model import tiny_tokenizer
 from mas.training.batch import TrainRow
 
 _OLDEST = (1, 16)

@@ -8,9 +8,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.learner.workload import WorkloadOptions
 from mas.config.options import ModelOptions
-from mas.serving.model import BaseModel, load_base
-from mas.serving.smollm import why_not_cached
-from mas.serving.tiny import tiny_tokenizer
+from mas.serving.model import BaseModel, load_base, tiny_tokenizer
+from mas.serving.model_sources import why_not_cached
 
 
 def make_base(workload: WorkloadOptions, directory: Path, *, seed: int, threads: int) -> BaseModel:

@@ -10,9 +10,9 @@ import torch
 from benchmarks.learner.workload import WorkloadOptions
 from mas.core.naming import derive_seed
 from mas.core.records import Group, Turn
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.advantages.group import group_advantages
 from mas.training.batch import TrainRow, train_rows
 

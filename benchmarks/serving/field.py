@@ -16,10 +16,10 @@ from benchmarks.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VL
 from benchmarks.serving.workload import Workload
 from mas.config.options import EngineOptions
 from mas.core.errors import ModelError
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
-from mas.serving.weights import AdapterWeights
 
 
 @dataclass(frozen=True, slots=True)

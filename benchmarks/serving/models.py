@@ -6,8 +6,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.serving.options import SIZES
 from mas.config.options import ModelOptions
-from mas.serving.model import BaseModel, load_base
-from mas.serving.tiny import tiny_model, tiny_tokenizer
+from mas.serving.model import BaseModel, load_base, tiny_model, tiny_tokenizer
 
 
 def make_base(size: str, directory: Path, *, seed: int, threads: int) -> BaseModel:

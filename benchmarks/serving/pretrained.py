@@ -15,7 +15,7 @@ from benchmarks.serving.options import GENERATE, OURS_BASE, REFERENCE, ServingBe
 from benchmarks.serving.workload import Workload
 from mas.config.options import ModelOptions
 from mas.serving.model import load_base
-from mas.serving.smollm import why_not_cached
+from mas.serving.model_sources import why_not_cached
 from mas.serving.transformers_engine import TransformersEngine
 
 GAP = "logprob_gap"

@@ -11,10 +11,10 @@ from benchmarks.models import make_adapter
 from benchmarks.rounds import Competitor
 from benchmarks.serving.completions import Made
 from mas.core.engine import AdapterRef
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.publication import AdapterVersion, Probe
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.weights import AdapterWeights
 
 COUNT = 3
 """Publications at rest, and as many under load."""

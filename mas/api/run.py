@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from mas.api.console import Printout, inline, recording
 from mas.api.evaluate import Evaluations, evaluate
 from mas.config.access import PLAYS
-from mas.config.load import load_run_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import check_links
 from mas.core.concurrency import asynchronous, exclusive, run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError

@@ -11,9 +11,9 @@ from mas.api.console import console_of
 from mas.api.run import Run
 from mas.api.task import class_name
 from mas.api.team import Team, team_file
-from mas.config.literal import literal
 from mas.config.load import load_config, presets
 from mas.config.options import Config, ScenarioOptions
+from mas.config.plain_values import literal
 from mas.core.concurrency import asynchronous, exclusive
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec

@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from mas.algorithms.registry import SHIPPED
 from mas.config.options import TINY, Config
-from mas.config.servers import ServerOptions
-from mas.config.sources import CHAT, STEP, RunSource, chat_options
-from mas.config.stored import read_stored
+from mas.config.plain_values import read_stored
+from mas.config.servers import CHAT, STEP, RunSource, ServerOptions, chat_options
 from mas.core.errors import RunDirectoryError
 from mas.core.options import is_code
 

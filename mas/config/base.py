@@ -10,6 +10,7 @@ from mas.core.options import Options as Options
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Selective(Options):

@@ -1,9 +1,10 @@
 """Which parts of an algorithm do not go together, whatever each of them says by itself."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from mas.config.algorithm import AlgorithmOptions
+from mas.config.base import Options
+from mas.config.sampling import SamplerOptions
 
 _WHOLE = (
     "advantage.step advantage.strata advantage.early advantage.inherit reward.discount reward.of sampler.resample "
@@ -162,20 +163,23 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 `path` with the default, `-path` says that it is as by default; `&` joins terms that must all hold."""
 
 
-def why_senseless(algorithm: "AlgorithmOptions") -> str | None:
-    """Why parts do not go together; None: they do."""
+def why_senseless(algorithm: Options) -> str | None:
+    """Why parts of an algorithm (`AlgorithmOptions`) do not go together; None: they do."""
     for left, right, reason in _RULES:
         for one in left.split():
             other = next((term for term in right.split() if _holds(one, algorithm) and _holds(term, algorithm)), None)
             if other is not None:
                 return f"{_shown(one, algorithm)} does not go together with {_shown(other, algorithm)}: {reason}"
-    wrong = _of_numbers(algorithm)
+    return None
+
+
+def why_numbers_senseless(sampler: SamplerOptions, costs: Sequence[str], roles: Sequence[str]) -> str | None:
+    """The same of numbers and lists: the sampler's, what turns are charged for, and which roles are trained."""
+    wrong = _of_numbers(sampler, costs, tuple(roles))
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
-def _of_numbers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
-    """What compares numbers or lists."""
-    sampler, costs, roles = algorithm.sampler, algorithm.reward.cost, algorithm.roles
+def _of_numbers(sampler: SamplerOptions, costs: Sequence[str], roles: tuple[str, ...]) -> dict[str, bool]:
     is_tree, attempts = sampler.mode == "tree", sampler.attempts
     return {
         f"sampler.branch.chains={sampler.branch.chains} whole episodes leave nothing to branch of "
@@ -203,7 +207,7 @@ def _of_numbers(algorithm: "AlgorithmOptions") -> dict[str, bool]:
     }
 
 
-def _holds(term: str, algorithm: "AlgorithmOptions") -> bool:
+def _holds(term: str, algorithm: Options) -> bool:
     if "&" in term:
         return all(_holds(part, algorithm) for part in term.split("&"))
     path, mark, values = term.lstrip("-").partition("=")
@@ -213,7 +217,7 @@ def _holds(term: str, algorithm: "AlgorithmOptions") -> bool:
     return (bool(value) and value != usual) is not term.startswith("-")
 
 
-def _value(path: str, algorithm: "AlgorithmOptions") -> tuple[Any, Any]:
+def _value(path: str, algorithm: Options) -> tuple[Any, Any]:
     """A value and its default; None and None: its section is not there."""
     node: Any = algorithm
     usual: Any = None
@@ -225,7 +229,7 @@ def _value(path: str, algorithm: "AlgorithmOptions") -> tuple[Any, Any]:
     return node, usual
 
 
-def _shown(term: str, algorithm: "AlgorithmOptions") -> str:
+def _shown(term: str, algorithm: Options) -> str:
     """A term as what the algorithm says, such as `reward.discount=0.9`."""
     if term.startswith("-"):
         return f"no {term[1:]}"

@@ -14,7 +14,6 @@ from copy import deepcopy
 from functools import cache
 from importlib import resources
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
@@ -29,16 +28,12 @@ from pydantic_core import ErrorDetails
 
 from mas.algorithms.base import Algorithm
 from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
-from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
-from mas.config.idle import why_idle
-from mas.config.literal import literal
-from mas.config.methods import BOUNDING, COMPARING, method_of, options_of
+from mas.config.checks import bridged_id, describe, is_bridged, unknown_key, why_idle
+from mas.config.custom_algorithm import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
-from mas.config.owned import HAD_NONE, check_critic, check_open, had_no_options, named, place, placed, renamed
-from mas.config.problems import bridged_id, describe, is_bridged, unknown_key
-from mas.config.stored import read_stored
-from mas.config.trust import check_stored
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.config.owned import check_critic, check_open, named, place, placed, renamed
+from mas.config.plain_values import literal
+from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.options import is_code
 
@@ -74,12 +69,12 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
         ConfigError: a syntax error, a preset or key that does not exist, a value that does not fit, or one that has
             no effect beside the others.
     """
-    parsed = [_parse(override) for override in listed_overrides(overrides)]
+    parsed = [parse_override(override) for override in listed_overrides(overrides)]
     choices, values = _choices(parsed), [one for one in parsed if one.key_or_group not in GROUPS]
     if code := next((one for one in values if one.key_or_group == "algorithm.code"), None):
         raise ConfigError(f"{code.input_line!r}: a new run's algorithm is chosen as algorithm=NAME or algorithm=FILE")
     own = find_algorithm(choices.get("algorithm", Config().algorithm.name))
-    _check_open(values, own)
+    check_open_overrides(values, own)
     config = _validated(_with_values(_composed(choices, _named(parsed, "scenario")), values), own)
     method_of(config.algorithm)  # only for its errors
     for override in values:
@@ -90,92 +85,15 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def _check_open(values: Iterable[Override], own: Algorithm[Any] | None) -> None:
+def check_open_overrides(values: Iterable[Override], own: Algorithm[Any] | None) -> None:
+    """Refuse overrides of parts that only an algorithm sets (`mas.config.owned`).
+
+    Raises:
+        ConfigError: says which algorithms have the part.
+    """
     for override in values:
         for key, value in leaves(override.value(), override.key_or_group):
             check_open(key, value, own)
-
-
-def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Collection[Kind] = KINDS) -> Config:
-    """The configuration stored in a run directory, with overrides put over it.
-
-    A team from a file is the run's copy, and `run_dir` is the directory that is given.
-
-    What is stored is text: nothing in it is interpolated, and what it names outside of the run must be allowed
-    (`mas.config.trust`).
-
-    Args:
-        uses: what the caller may do with it; other kinds of accesses need not be allowed.
-
-    Raises:
-        RunDirectoryError: there is no run, or its configuration cannot be read.
-        ConfigError: as `load_config`; presets cannot be chosen here.
-        TrustError: the run names a server, a model, code or a path outside that the user has not allowed.
-    """
-    run = Path(run)
-    path = run / CONFIG_FILE
-    try:
-        stored = read_stored(path)
-    except OSError as error:
-        within = [str(other.parent) for other in sorted(run.glob(f"*/{CONFIG_FILE}"))]
-        near = [other.parent.name for other in run.parent.glob(f"*/{CONFIG_FILE}")]
-        hint = f"Train one first: mas train scenario=NAME run_dir={run}"
-        if within:
-            hint = f"There are runs in it: {', '.join(within)}"
-        elif near:
-            hint = did_you_mean(run.name, near)
-        raise RunDirectoryError(f"Run directory {run} holds no run (no {CONFIG_FILE}). {hint}") from error
-    parsed = [_parse(override) for override in listed_overrides(overrides)]
-    _check_kept(parsed, stored.get("algorithm"))
-    stored["run_dir"] = str(run)
-    given = dict[str, Any]()
-    for override in parsed:
-        value = _plain_value(override)
-        _put(stored, override, value)
-        given |= leaves(value, override.key_or_group)
-    config = _checked(stored).as_stored()
-    kept = run / TEAM_FILE
-    if config.algorithm.team.endswith((".yaml", ".yml")) and kept.is_file() and "algorithm.team" not in given:
-        config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"team": str(kept)})})
-    check_stored(config, run, given, uses)
-    code, changed = config.algorithm.code, [key for key in given if key.startswith("algorithm.")]
-    if not changed or code is None or (code not in SHIPPED and "code" not in uses):
-        return config
-    own = find_algorithm(code)
-    _check_open(parsed, own)
-    check_critic(config.algorithm.advantage.baseline, own)
-    return _with_options(config, own, [key for key in changed if key.startswith("algorithm.options")])
-
-
-def _check_kept(parsed: Iterable[Override], algorithm: object) -> None:
-    """Refuse overrides of what a run keeps; `algorithm`: what is stored of it, not checked yet."""
-    code, label = (algorithm.get("code"), algorithm.get("name")) if isinstance(algorithm, dict) else (None, None)
-    for override in parsed:
-        if override.key_or_group == "algorithm.code" and override.value() != code:
-            raise ConfigError(f"{override.input_line!r}: a run keeps its algorithm, {code!r}; train a new run")
-        if override.key_or_group in GROUPS:
-            raise ConfigError(
-                f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                f"change single values such as {_example(override.key_or_group)}, or train a new run"
-            )
-    try:
-        _check_open(parsed, None)
-    except ConfigError:
-        if code is None and had_no_options(label):
-            raise ConfigError(f"algorithm {label!r}: {HAD_NONE}") from None
-        raise
-
-
-def _with_options(config: Config, own: Algorithm[Any], changed: Collection[str]) -> Config:
-    """A stored configuration with the parts that the options of its algorithm with these keys set."""
-    if not changed:
-        return config
-    values = config.model_dump(mode="json")
-    options = options_of(own, values["algorithm"]["code"], values["algorithm"]["options"]).model_dump(mode="json")
-    values["algorithm"]["options"] = options
-    named = options if "algorithm.options" in changed else {key.split(".")[2] for key in changed}
-    place(values["algorithm"], own, {name: options[name] for name in named})
-    return _checked(values, own).as_stored()
 
 
 def listed_overrides(overrides: Sequence[str]) -> list[str]:
@@ -187,47 +105,6 @@ def listed_overrides(overrides: Sequence[str]) -> list[str]:
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides are the text {overrides!r}: write a list of texts, [{overrides!r}]")
     return list(overrides)
-
-
-def _example(group: str) -> str:
-    return "model.path=NAME" if group == "model" else f"{group}.name=NAME"
-
-
-def _plain_value(override: Override) -> Any:
-    """What an override says, with interpolations of its own resolved: they cannot reach stored values."""
-    try:
-        plain: Any = OmegaConf.to_container(OmegaConf.create([override.value()]), resolve=True)
-    except OmegaConfBaseException as error:
-        first = str(error).strip().splitlines()[0]
-        raise ConfigError(f"{override.input_line!r} refers to a value that cannot be found: {first}") from error
-    return plain[0]
-
-
-def _put(stored: dict[Any, Any], override: Override, value: Any) -> None:
-    """Set a dotted key; a mapping is merged into the one that is there, an empty one takes its place."""
-    *parents, last = override.key_or_group.split(".")
-    node: Any = stored
-    for part in parents:
-        child = node[int(part)] if isinstance(node, list) and part.isdigit() and int(part) < len(node) else None
-        if isinstance(node, dict):
-            child = node.get(part)
-            if child is None:
-                child = node[part] = {}
-        if not isinstance(child, dict | list):
-            raise ConfigError(f"{override.input_line!r} cannot be set: {part!r} holds {child!r}, which has no keys")
-        node = child
-    if isinstance(node, list):
-        if not last.isdigit() or int(last) >= len(node):
-            raise ConfigError(f"{override.input_line!r} cannot be set: a list of {len(node)} has no {last!r}")
-        node[int(last)] = value
-    else:
-        node[last] = _merged(node.get(last), value)
-
-
-def _merged(old: Any, new: Any) -> Any:
-    if not (isinstance(old, dict) and isinstance(new, dict) and new):
-        return new
-    return old | {key: _merged(old.get(key), value) for key, value in new.items()}
 
 
 def overrides_of(config: Config) -> list[str]:
@@ -260,7 +137,12 @@ def overrides_of(config: Config) -> list[str]:
     return chosen + [f"{key}={literal(value)}" for key, value in changed.items()]
 
 
-def _parse(text: str) -> Override:
+def parse_override(text: str) -> Override:
+    """An override as `train.steps=20`, or the choice of a preset.
+
+    Raises:
+        ConfigError: it is none, or its key does not exist.
+    """
     try:
         (override,) = OverridesParser.create().parse_overrides([text])
         if not override.key_or_group:
@@ -383,10 +265,15 @@ def _validated(config: DictConfig, own: Algorithm[Any]) -> Config:
         options = options_of(own, algorithm["code"], algorithm.get("options", {})).model_dump(mode="json")
         algorithm["options"] = options
         place(algorithm, own, options)
-    return _checked(values, own)
+    return checked_config(values, own)
 
 
-def _checked(values: Any, own: Algorithm[Any] | None = None) -> Config:
+def checked_config(values: Any, own: Algorithm[Any] | None = None) -> Config:
+    """Values as a configuration.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
     try:
         return Config.model_validate(values)
     except ValidationError as error:

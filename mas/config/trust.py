@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mas.config.access import KINDS, Access, Kind, accesses_of, is_inside, links_of, scalars, stored_classes
-from mas.config.literal import literal
 from mas.config.options import Config
+from mas.config.plain_values import literal
 from mas.core.errors import TrustError
 
 _trusts_all: ContextVar[bool] = ContextVar("mas_trusts_all", default=False)

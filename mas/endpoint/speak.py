@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
 from mas.endpoint.text import StopFinder
-from mas.serving.detokenizer import Detokenizer
+from mas.serving.model_text import Detokenizer
 
 StopReason = str | int | None
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mas.config.plain_yaml import PlainLoader
+from mas.config.plain_values import PlainLoader
 from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name

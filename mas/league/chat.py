@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from mas.config.sources import chat_options
+from mas.config.servers import chat_options
 from mas.core.engine import Engine, Request, Sampling
 from mas.league.match import Chance
 from mas.scenarios.bridges.words import LONGEST_ACTION

@@ -7,7 +7,7 @@ from typing import Any
 
 from mas.config.access import REWARD
 from mas.config.options import ScenarioOptions
-from mas.config.stored import read_value
+from mas.config.plain_values import read_value
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean

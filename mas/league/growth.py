@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from mas.config.options import Config
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
 from mas.core.concurrency import run_blocking, together
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed

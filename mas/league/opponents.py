@@ -16,9 +16,9 @@ from math import fsum
 from pathlib import Path
 from random import Random
 
-from mas.config.opponents import SELF, OpponentsOptions
 from mas.config.options import Config
-from mas.config.sources import CHAT, RunSource, chat_options
+from mas.config.sampling import SELF, OpponentsOptions
+from mas.config.servers import CHAT, RunSource, chat_options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean

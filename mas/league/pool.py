@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed, digest

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.access import PLAYS
-from mas.config.load import load_config, load_run_config
-from mas.config.opponents import OpponentsOptions
+from mas.config.load import load_config
 from mas.config.options import Config
-from mas.config.sources import RunSource
+from mas.config.sampling import OpponentsOptions
+from mas.config.servers import RunSource
+from mas.config.stored_run import load_run_config
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
 from mas.graph.load import find_team

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mas.config.access import PLAYS
-from mas.config.load import leaves, load_run_config
+from mas.config.load import leaves
 from mas.config.options import ModelOptions, ScenarioOptions
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
 from mas.core.naming import derive_seed, digest
@@ -25,9 +26,9 @@ from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.base import Note, open_base
 from mas.training.engines import start_engine
 from mas.training.saved import initial_adapters, saved_adapters

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from mas.config.sources import CHAT, RUNS, RunSource
+from mas.config.servers import CHAT, RUNS, RunSource
 from mas.league.games import LeagueWorld
 from mas.league.match import Player
 from mas.league.scripted import KINDS, scripted

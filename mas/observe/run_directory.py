@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from mas.config.stored import read_stored
+from mas.config.plain_values import read_stored
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean

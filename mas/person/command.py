@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
-from mas.config.literal import literal
-from mas.config.load import load_config, load_run_config
+from mas.config.checks import check_peers, is_bridged
+from mas.config.load import load_config
 from mas.config.options import Config
-from mas.config.peers import check_peers
-from mas.config.problems import is_bridged
+from mas.config.plain_values import literal
+from mas.config.stored_run import load_run_config
 from mas.core.environment import Environment, Script, Task, random_script
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed, listed

@@ -9,9 +9,9 @@ Needs no model, and asks no server.
 from dataclasses import fields, replace
 from functools import partial
 
-from mas.config.methods import method_of
+from mas.config.checks import check_peers
+from mas.config.custom_algorithm import method_of
 from mas.config.options import Config
-from mas.config.peers import check_peers
 from mas.core.scenario import Scenario
 from mas.graph.load import find_team
 from mas.runs.scenario import build_configured, configured_scenario

@@ -15,8 +15,8 @@ import yaml
 from rich.console import Console
 
 from mas.config.access import TEAM_FILE, accesses_of, class_access
-from mas.config.load import load_run_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.concurrency import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError
@@ -30,9 +30,9 @@ from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.observe.shares import shares_text
 from mas.runs.resolve import checked_for_training, resolve
+from mas.serving.adapter_files import exported_files
+from mas.serving.base_checks import measure_speed
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import exported_files
-from mas.serving.speed import measure_speed
 from mas.training.base import open_base
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine

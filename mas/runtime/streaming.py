@@ -29,7 +29,7 @@ from mas.core.engine import Engine, Generation, Request
 from mas.core.errors import BusError, Expired
 from mas.core.messages import Beat, Delivery, Envelope, Payload
 from mas.runtime.payloads import Ask, Piece
-from mas.serving.detokenizer import Detokenizer
+from mas.serving.model_text import Detokenizer
 
 OnPart = Callable[[Piece | Gap | Restart], object]
 """Called with each piece as it comes, `Gap` where pieces are lost, and `Restart` where all that came is void."""

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from mas.config.access import class_access
-from mas.config.literal import literal
 from mas.config.load import load_config
+from mas.config.plain_values import literal
 from mas.config.trust import check_accesses
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team, load_team

@@ -2,11 +2,12 @@
 
 A row leaves at its last token and another may take its place before the next step: nothing waits for the longest, and
 no step computes a token that is not wanted. Prompts are read in parts of about one length; equal prompts of one adapter
-version once, and what prompts of one begin with in common (`mas.serving.prefill`).
+version once, and what prompts of one begin with in common (`mas.serving.forward`).
 
 Shape legend: N rows, U distinct prompts, V vocabulary.
 """
 
+import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mas.core.engine import AdapterRef, Generation, Request
+from mas.core.errors import EngineError
 from mas.core.support import WHOLE, pack_support
-from mas.serving.draw import draw_tokens
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.forward import Prompt, prefill
 from mas.serving.grammar import GrammarFailed, Grammars, Matcher
+from mas.serving.kv_cache import SlotCache
+from mas.serving.logits import draw_tokens, supports_of
 from mas.serving.model import BaseModel
-from mas.serving.prefill import Prompt, prefill
-from mas.serving.slots import SlotCache
-from mas.serving.truncate import supports_of
-from mas.serving.weights import AdapterWeights
 
 _PREFILL_TOKENS = 16_384
 """Padded tokens of one prefill at most, or one prompt."""
@@ -95,6 +96,42 @@ class DecodeJob:
             adapter=self.ref,
             supports=tuple(self.supports[start:]),
         )
+
+
+@dataclass(slots=True)
+class PendingCompletion:
+    """A completion that a caller waits for: `future`, or `pieces` of it (at most one a token)."""
+
+    job: DecodeJob
+    future: asyncio.Future[Generation]
+    pieces: asyncio.Queue[Generation | EngineError] | None
+    shown: int = 0
+
+    def show(self) -> None:
+        """Hand out what was drawn since the last time."""
+        if self.pieces is not None and len(self.job.token_ids) > self.shown:
+            self.pieces.put_nowait(self.job.piece(self.shown))
+            self.shown = len(self.job.token_ids)
+
+    def finish(self) -> None:
+        if self.job.error is not None:
+            self.fail(self.job.error)
+        elif not self.future.done():
+            self.future.set_result(self.job.piece())
+
+    def fail(self, error: Exception) -> None:
+        failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        if self.pieces is not None:
+            self.pieces.put_nowait(failure)
+        elif not self.future.done():
+            self.future.set_exception(failure)
+
+    def leave(self) -> None:
+        """Nobody waits any longer: what is not drawn yet will not be."""
+        self.job.is_cancelled = True
+        if not self.future.cancel() and not self.future.cancelled():
+            self.future.exception()  # a failure that its request has seen on another completion
 
 
 class Batch:

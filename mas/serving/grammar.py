@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mas.core.engine import Grammar, as_llguidance, first_cause
 from mas.core.errors import ModelError, RefusedRequest
-from mas.serving.model import ModelText
+from mas.serving.model_text import ModelText
 
 _REMEMBERED = 1024
 """Compiled grammars of one engine; those of choices that differ from state to state are many."""

@@ -1,26 +1,39 @@
-"""Loading the one base model of all roles, from a directory, a hub id, or the tiny base that mas makes."""
+"""The one base model of all roles: loaded from a directory or a hub id, or the tiny base that mas makes.
 
+The tiny base is a Qwen3-architecture model of some 80 thousand weights with a character tokenizer, small enough that a
+team learns on a laptop in seconds; the same code paths as a hub model. Its weights are random until
+`mas.training.base` gives it part of a skill.
+"""
+
+import string
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.utils.hub import cached_file, extract_commit_hash
 from transformers.utils.logging import disable_progress_bar
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from mas.config.options import SMOLLM2, ModelOptions
+from mas.config.options import SMOLLM2, ModelOptions, TinyOptions
 from mas.core.errors import ModelError
-from mas.serving.attention import group_queries
-from mas.serving.check import ModelLimits
-from mas.serving.lora import AdapterBank
-from mas.serving.norms import quicken_norms
-from mas.serving.origin import Origin
-from mas.serving.slots import Attention
-from mas.serving.smollm import PUBLISHED, smollm2
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.attention import group_queries, quicken_norms
+from mas.serving.kv_cache import Attention
+from mas.serving.model_sources import PUBLISHED, Origin, smollm2
+from mas.serving.model_text import HubTokenizer, ModelLimits, ModelText
 
 NO_CODE = {"trust_remote_code": False}
 """A model is weights and text: code that comes with it is never run, and weights are never unpickled."""
@@ -29,24 +42,8 @@ WEIGHTS = NO_CODE | {"use_safetensors": True, "attn_implementation": None}
 architecture has it, else the model's own (`eager`)."""
 FAILURES = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 """What transformers raises for models that it cannot load."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelText:
-    """How a model reads text, and what ends one: all that is needed of a model that is served elsewhere.
-
-    `prompts`: as in `ModelOptions`.
-    """
-
-    tokenizer: HubTokenizer
-    limits: ModelLimits
-    stop_ids: tuple[int, ...]
-    prompts: str
-
-    @property
-    def chats(self) -> bool:
-        """Whether roles speak through the chat template (True) or compact prompts."""
-        return self.tokenizer.has_chat if self.prompts == "auto" else self.prompts == "chat"
+SPECIAL = ("<pad>", "<eos>", "<unk>")
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase + " \n.,;:=<>()[]+-*/#?!_|"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +208,48 @@ def _check_source(source: str) -> None:
     if not (path / "config.json").is_file():
         held = sorted(child.name for child in path.iterdir())[:8]
         raise ModelError(f"model directory {source!r} has no config.json (it holds {held}); needed: {wanted}")
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character of `ALPHABET`; anything else is `<unk>`."""
+    vocabulary = {token: index for index, token in enumerate((*SPECIAL, *ALPHABET))}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    inner.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=inner,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def tiny_model(options: TinyOptions) -> Qwen3ForCausalLM:
+    """Random weights from `options.seed`; the global random state is left as it was."""
+    tokenizer = tiny_tokenizer()
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=options.hidden,
+        intermediate_size=options.intermediate,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.heads,
+        num_key_value_heads=options.kv_heads,
+        head_dim=options.head_size or options.hidden // options.heads,
+        max_position_embeddings=options.context,
+        initializer_range=options.spread,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+
+
+def tiny_text(options: ModelOptions) -> ModelText:
+    """How the tiny base reads text, whatever its weights."""
+    tokenizer = tiny_tokenizer()
+    limits = ModelLimits(len(tokenizer), min(options.tiny.context, options.max_context))
+    return ModelText(HubTokenizer(tokenizer), limits, (SPECIAL.index("<eos>"),), options.prompts)

@@ -1,7 +1,15 @@
-"""What is published, what an engine must offer for it, and the canary that compares the two sides."""
+"""What is published: adapter versions, what an engine must offer for them, and the canary that compares the two sides.
 
+`bare_version` is the bare base as an adapter of zeros, for engines that mix it with adapters wrongly. vLLM's CPU
+kernels give rows without an adapter the adapter in their last slot (`lora_weights[-1]`), which is wrong as soon as that
+slot was ever used. An adapter that adds nothing is the base, whatever the kernels do.
+"""
+
+import asyncio
+import logging
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -9,9 +17,11 @@ from typing import Protocol
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.core.errors import EngineError, ModelError, NotServed
-from mas.serving.lora import AdapterBank
-from mas.serving.origin import Origin
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import VersionFiles, to_files
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.serving.model_sources import Origin
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 """Mean nats a token by which engine and trainer may differ at least, by the type that the model computes in.
@@ -23,6 +33,9 @@ _ROUNDING = {"float32": 2e-5}
 
 Of other types: the whole tolerance.
 """
+_log = logging.getLogger(__name__)
+_BARE_NUMBER = 2**30
+"""Far above the numbers that the store gives away one by one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +117,61 @@ class Publication:
         return {name: value for name, value in found.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterUpdate:
+    """What one name is to serve. `probes`: what the canary compares. `version`: a later one than the next, as when a
+    run resumes; None: the next."""
+
+    weights: AdapterWeights
+    probes: Sequence[Probe] = ()
+    version: int | None = None
+
+
+@dataclass(slots=True)
+class HeldVersion:
+    """A version that a store holds. `changing` is held while the engine loads or unloads it; `leases`: requests that
+    use it now."""
+
+    version: AdapterVersion
+    is_loaded: bool = False
+    leases: int = 0
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def load(self, host: AdapterHost) -> None:
+        """Load it into the engine, unless it is there.
+
+        Raises:
+            EngineError: it cannot be loaded.
+        """
+        if self.is_loaded:
+            return
+        async with self.changing:
+            if not self.is_loaded:
+                try:
+                    await host.load(self.version)
+                except asyncio.CancelledError:
+                    await host.unload(self.version)  # it may be there already
+                    raise
+                self.is_loaded = True
+
+    async def unload(self, host: AdapterHost) -> None:
+        """Free the place in the engine; one that cannot, such as a dead one, must not fail what was served."""
+        async with self.changing:
+            if self.leases or not self.is_loaded:
+                return
+            self.is_loaded = False  # before the wait: who leases it meanwhile has it loaded again
+            try:
+                await host.unload(self.version)
+            except EngineError as error:
+                _log.warning("adapter %s could not be unloaded: %s", self.version.ref, error)
+
+    async def forget(self, host: AdapterHost) -> None:
+        """Unload it, and delete its files."""
+        await self.unload(host)
+        if self.version.path is not None:
+            shutil.rmtree(self.version.path, ignore_errors=True)
+
+
 async def canary(
     host: AdapterHost,
     made: AdapterVersion,
@@ -147,3 +215,17 @@ async def _scores(host: AdapterHost, version: AdapterVersion | None, probes: Seq
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:
     """Mean absolute difference in nats."""
     return fmean(abs(a - b) for a, b in zip(first, second, strict=True))
+
+
+def bare_version(base: BaseModel, files: VersionFiles) -> AdapterVersion:
+    """A version that changes nothing, with its files; no store knows it.
+
+    Raises:
+        EngineError: they cannot be written.
+    """
+    weights = base.bank.create(base.options.lora.model_copy(update={"rank": 1}), 0)
+    try:
+        path = files.write("base", to_files(weights, base.origin))
+    except OSError as error:
+        raise EngineError(f"the files of an adapter cannot be written: {error}") from error
+    return AdapterVersion(AdapterRef("base", 0), _BARE_NUMBER, weights, path)

@@ -17,12 +17,18 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.serving.check import ModelLimits, check_unrestricted
 from mas.serving.in_flight import InFlight
-from mas.serving.remote_completions import SEEDS, read
-from mas.serving.remote_models import ServedModel, adapters_of, choose_model, list_models
-from mas.serving.remote_server import NoSuchPath, RemoteServer
-from mas.serving.text_tokenizer import END, MessageTokenizer
+from mas.serving.model_text import END, MessageTokenizer, ModelLimits, check_unrestricted
+from mas.serving.remote_completions import SEEDS
+from mas.serving.remote_server import (
+    NoSuchPath,
+    RemoteServer,
+    ServedModel,
+    adapters_of,
+    choose_model,
+    list_models,
+    read,
+)
 
 _PATH = "/chat/completions"
 

@@ -1,4 +1,5 @@
-"""One server that speaks OpenAI's HTTP dialect: requests with retries, time limits and rate limits, and clear errors.
+"""One server that speaks OpenAI's HTTP dialect: requests with retries, time limits and rate limits, clear errors, and
+what it lists under `/models`.
 
 Leaves out on purpose: what the fields of a request mean, which is the engines' part. Nothing is logged or reported. The
 key is read from the environment once; no error, no representation and no configuration shows it.
@@ -6,10 +7,12 @@ key is read from the environment once; no error, no representation and no config
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+import msgspec
 from aiolimiter import AsyncLimiter
 from openai import (
     APIConnectionError,
@@ -24,7 +27,9 @@ from openai import (
 )
 
 from mas.config.servers import ServerOptions
+from mas.core.engine import AdapterRef
 from mas.core.errors import ConfigError, EngineError, UnknownAdapter
+from mas.core.naming import did_you_mean
 
 T = TypeVar("T")
 _CONNECT_S = 10.0
@@ -194,3 +199,70 @@ def _key(options: ServerOptions, place: str) -> str:
 def _tries(error: APIError) -> str:
     count = int(error.request.headers.get("x-stainless-retry-count", 0)) + 1
     return "tried once" if count == 1 else f"tried {count} times"
+
+
+def read(answer: Mapping[str, Any], kind: type[T], server: RemoteServer) -> T:
+    """An answer with the fields that are needed.
+
+    Raises:
+        EngineError: one is missing or of another type.
+    """
+    try:
+        return msgspec.convert(answer, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise EngineError(f"{server.options.url} answers in another form than expected: {error}") from None
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """One entry. `parent`: the base of an adapter; `version` and `kind` are given by `mas serve` only."""
+
+    id: str
+    parent: str | None = None
+    max_model_len: int | None = None
+    version: int | None = None
+    kind: str | None = None
+
+
+class _List(msgspec.Struct):
+    data: tuple[ServedModel, ...]
+
+
+async def list_models(server: RemoteServer) -> tuple[ServedModel, ...]:
+    """The server's list, in its order.
+
+    Raises:
+        EngineError: it cannot be had. NoSuchPath: the server has none.
+    """
+    return read(await server.get("/models"), _List, server).data
+
+
+def choose_model(models: Sequence[ServedModel], server: RemoteServer) -> ServedModel:
+    """The model that the options name, else the first base.
+
+    Raises:
+        ConfigError: the server does not list it.
+    """
+    wanted, names = server.options.model, [model.id for model in models]
+    if wanted is not None:
+        found = next((model for model in models if model.id == wanted), None)
+        if found is None:
+            raise ConfigError(
+                f"{server.place}.model={wanted}: {server.options.url} does not serve it. {did_you_mean(wanted, names)}"
+            )
+        return found
+    first = next((model for model in models if model.parent is None and model.kind != "team"), None)
+    if first is None:
+        raise ConfigError(f"{server.options.url} lists no base model; set {server.place}.model to one of: {names}")
+    return first
+
+
+def context_of(model: ServedModel, models: Sequence[ServedModel]) -> int | None:
+    """Longest context in tokens, an adapter's being its base's; None where the server does not say."""
+    parent = next((other for other in models if other.id == model.parent), model)
+    return model.max_model_len or parent.max_model_len
+
+
+def adapters_of(models: Sequence[ServedModel]) -> Mapping[str, AdapterRef]:
+    """Every adapter by name; a server without version numbers has version 0 of each."""
+    adapters = [model for model in models if model.parent is not None and model.kind != "team"]
+    return MappingProxyType({model.id: AdapterRef(model.id, model.version or 0) for model in adapters})

@@ -2,7 +2,7 @@
 
 Versions are loaded and unloaded while the server runs, each under a name that is never used again, by any run, so that
 no cache of the server mixes two of them. Their files lie where the server can read them. The bare base is asked for as
-an adapter of zeros (`mas.serving.bare`): a server on a CPU mixes it wrongly with adapters otherwise.
+an adapter of zeros (`mas.serving.publication`): a server on a CPU mixes it wrongly with adapters otherwise.
 """
 
 import asyncio
@@ -18,15 +18,13 @@ import msgspec
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import ConfigError, EngineError, UnknownAdapter
-from mas.serving.bare import bare_version
+from mas.serving.adapter_files import VersionFiles
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion, check_version
+from mas.serving.publication import AdapterVersion, bare_version, check_version
 from mas.serving.remote_completions import Completions
-from mas.serving.remote_models import choose_model, context_of, list_models
-from mas.serving.remote_server import NoSuchPath, RemoteServer
+from mas.serving.remote_server import NoSuchPath, RemoteServer, choose_model, context_of, list_models
 from mas.serving.store import AdapterStore
-from mas.serving.version_files import VersionFiles
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -7,9 +7,7 @@ that is no longer current is unloaded when its last lease ends.
 
 import asyncio
 import itertools
-import logging
 import re
-import shutil
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,15 +21,13 @@ from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.observe.atomic import write_directory_atomic
-from mas.serving.lora import AdapterBank
-from mas.serving.peft_files import exported_files, from_directory, to_files
-from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary
-from mas.serving.version_files import VersionFiles
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import VersionFiles, exported_files, from_directory, to_files
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.publication import AdapterHost, AdapterUpdate, AdapterVersion, HeldVersion, Probe, Publication, canary
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_log = logging.getLogger(__name__)
 
 
 class ServingEngine(Engine, Protocol):
@@ -41,33 +37,13 @@ class ServingEngine(Engine, Protocol):
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A version in the engine. `changing` is held while it is loaded or unloaded."""
-
-    version: AdapterVersion
-    is_loaded: bool = False
-    leases: int = 0
-    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-@dataclass(slots=True)
 class _Name:
     """All that is known of one adapter name. `kept`: version number -> entry, the last to become current last."""
 
-    kept: dict[int, _Entry] = field(default_factory=dict)
+    kept: dict[int, HeldVersion] = field(default_factory=dict)
     current: int = -1
     latest: int = -1
     is_frozen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterUpdate:
-    """What one name is to serve. `probes`: what the canary compares. `version`: a later one than the next, as when a
-    run resumes; None: the next."""
-
-    weights: AdapterWeights
-    probes: Sequence[Probe] = ()
-    version: int | None = None
 
 
 class AdapterStore:
@@ -166,21 +142,21 @@ class AdapterStore:
         return None if held is None else held.kept[held.current].version
 
     @asynccontextmanager
-    async def _made(self, wanted: Iterable[tuple[AdapterRef, AdapterWeights]]) -> AsyncIterator[list[_Entry]]:
+    async def _made(self, wanted: Iterable[tuple[AdapterRef, AdapterWeights]]) -> AsyncIterator[list[HeldVersion]]:
         """New versions, loaded; none of them stays if one cannot be made, or the block fails or is cancelled."""
-        entries: list[_Entry] = []
+        entries: list[HeldVersion] = []
         is_good = False
         try:
             for ref, weights in wanted:
-                entries.append(_Entry(self._make(ref, weights.snapshot())))
-                await self._load(entries[-1])
+                entries.append(HeldVersion(self._make(ref, weights.snapshot())))
+                await entries[-1].load(self._host)
             yield entries
             is_good = True
         finally:
             for entry in [] if is_good else entries:
-                await self._forget(entry)
+                await entry.forget(self._host)
 
-    async def _serve(self, entries: Sequence[_Entry]) -> None:
+    async def _serve(self, entries: Sequence[HeldVersion]) -> None:
         """Let names point to versions that are loaded: all at once, with no wait at which it could be cancelled between
         two names; then unload what they pointed to. What a cancellation leaves loaded goes with the name's next change.
         """
@@ -205,7 +181,7 @@ class AdapterStore:
         entry = self._entry(adapter)
         entry.leases += 1
         try:
-            await self._load(entry)
+            await entry.load(self._host)
             yield entry.version
         finally:
             entry.leases -= 1
@@ -222,7 +198,7 @@ class AdapterStore:
             entry = self._entry(f"{name}@{version}")
             self._check_free(name)
             held = self._names[name]
-            await self._load(entry)
+            await entry.load(self._host)
             held.kept[version] = held.kept.pop(version)
             held.current = version
             await self._retire(held)
@@ -290,18 +266,6 @@ class AdapterStore:
             raise EngineError(f"adapter {ref} cannot be written: {error}") from error
         return AdapterVersion(ref, number, weights, path)
 
-    async def _load(self, entry: _Entry) -> None:
-        if entry.is_loaded:
-            return
-        async with entry.changing:
-            if not entry.is_loaded:
-                try:
-                    await self._host.load(entry.version)
-                except asyncio.CancelledError:
-                    await self._host.unload(entry.version)  # it may be there already
-                    raise
-                entry.is_loaded = True
-
     async def _retire(self, held: _Name) -> None:
         """Unload what is neither current nor leased; forget all of it but the versions to keep."""
         behind = [number for number in held.kept if number != held.current]
@@ -311,25 +275,9 @@ class AdapterStore:
                 continue
             if number in behind[: max(len(behind) - self._keep, 0)]:
                 del held.kept[number]
-                await self._forget(entry)
+                await entry.forget(self._host)
             else:
-                await self._unload(entry)
-
-    async def _forget(self, entry: _Entry) -> None:
-        await self._unload(entry)
-        if entry.version.path is not None:
-            shutil.rmtree(entry.version.path, ignore_errors=True)
-
-    async def _unload(self, entry: _Entry) -> None:
-        """Free the place in the engine; one that cannot, such as a dead one, must not fail what was served."""
-        async with entry.changing:
-            if entry.leases or not entry.is_loaded:
-                return
-            entry.is_loaded = False  # before the wait: who leases it meanwhile has it loaded again
-            try:
-                await self._host.unload(entry.version)
-            except EngineError as error:
-                _log.warning("adapter %s could not be unloaded: %s", entry.version.ref, error)
+                await entry.unload(self._host)
 
     def _held(self, name: str) -> _Name:
         try:
@@ -337,7 +285,7 @@ class AdapterStore:
         except KeyError:
             raise UnknownAdapter(f"no adapter {name!r} is published. {did_you_mean(name, self._names)}") from None
 
-    def _entry(self, adapter: str) -> _Entry:
+    def _entry(self, adapter: str) -> HeldVersion:
         name, at, number = adapter.partition("@")
         held = self._held(name)
         if not at:

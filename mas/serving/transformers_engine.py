@@ -9,20 +9,18 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mas.core.engine import AdapterRef, Generation, Grammar, Request
 from mas.core.errors import EngineError
-from mas.serving.decode import Batch, DecodeJob
-from mas.serving.decode_check import check_decoding
-from mas.serving.forward import ScoredRow
+from mas.serving.base_checks import check_decoding
+from mas.serving.decode import Batch, DecodeJob, PendingCompletion
+from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
-from mas.serving.score import score_rows
 from mas.serving.store import AdapterStore
 
 SETTLE_ROUNDS = 64
@@ -55,8 +53,8 @@ class TransformersEngine:
         self.store = AdapterStore(self)
         self.steps = 0
         self.longest_pause = 0
-        self._waiting: deque[_PendingCompletion] = deque()
-        self._places: dict[DecodeJob, _PendingCompletion] = {}
+        self._waiting: deque[PendingCompletion] = deque()
+        self._places: dict[DecodeJob, PendingCompletion] = {}
         self._grammars = Grammars(base.text)
         self._batch = Batch(base, self._grammars)
         self._scoring: dict[asyncio.Future[tuple[float, ...]], ScoredRow] = {}
@@ -199,9 +197,9 @@ class TransformersEngine:
         seed: int,
         version: AdapterVersion | None,
         pieces: "asyncio.Queue[Generation | EngineError] | None" = None,
-    ) -> "_PendingCompletion":
+    ) -> PendingCompletion:
         ref, weights = (None, None) if version is None else (version.ref, version.weights)
-        place = _PendingCompletion(
+        place = PendingCompletion(
             DecodeJob(request, seed, ref, weights), asyncio.get_running_loop().create_future(), pieces
         )
         self._waiting.append(place)
@@ -220,7 +218,7 @@ class TransformersEngine:
             self._fail([*self._places.values(), *self._waiting], RuntimeError("the engine was stopped"))
             self._waiting.clear()
 
-    async def _advance(self, new: list["_PendingCompletion"]) -> None:
+    async def _advance(self, new: list[PendingCompletion]) -> None:
         loop = asyncio.get_running_loop()
         try:
             done = await loop.run_in_executor(self._worker, self._run, [place.job for place in new])
@@ -248,11 +246,11 @@ class TransformersEngine:
             is_wanted = is_streamed or bool(self._scoring or self._compiling) or (has_room and bool(self._waiting))
         return done
 
-    def _admissible(self) -> list["_PendingCompletion"]:
+    def _admissible(self) -> list[PendingCompletion]:
         """The oldest waiting that find room: places in the batch, each as wide as the longest completion needs."""
         options = self.base.options
         widest = max((place.job.width for place in self._places.values()), default=0)
-        taken: list[_PendingCompletion] = []
+        taken: list[PendingCompletion] = []
         while self._waiting and len(self._places) < options.max_batch:
             job = self._waiting[0].job
             widest = max(widest, job.width)
@@ -264,7 +262,7 @@ class TransformersEngine:
                 taken.append(place)
         return taken
 
-    def _fail(self, places: list["_PendingCompletion"], error: Exception) -> None:
+    def _fail(self, places: list[PendingCompletion], error: Exception) -> None:
         """Answer these with the error."""
         for place in places:
             place.fail(error)
@@ -283,39 +281,3 @@ class TransformersEngine:
             else:
                 self.longest_pause = max(self.longest_pause, quiet)
                 quiet, seen = 0, len(self._waiting)
-
-
-@dataclass(slots=True)
-class _PendingCompletion:
-    """A pending completion: `future`, or `pieces` of it (at most one a token)."""
-
-    job: DecodeJob
-    future: asyncio.Future[Generation]
-    pieces: asyncio.Queue[Generation | EngineError] | None
-    shown: int = 0
-
-    def show(self) -> None:
-        """Hand out what was drawn since the last time."""
-        if self.pieces is not None and len(self.job.token_ids) > self.shown:
-            self.pieces.put_nowait(self.job.piece(self.shown))
-            self.shown = len(self.job.token_ids)
-
-    def finish(self) -> None:
-        if self.job.error is not None:
-            self.fail(self.job.error)
-        elif not self.future.done():
-            self.future.set_result(self.job.piece())
-
-    def fail(self, error: Exception) -> None:
-        failure = EngineError(f"decoding failed: {type(error).__name__}: {error}")
-        failure.__cause__ = error
-        if self.pieces is not None:
-            self.pieces.put_nowait(failure)
-        elif not self.future.done():
-            self.future.set_exception(failure)
-
-    def leave(self) -> None:
-        """Nobody waits any longer: what is not drawn yet will not be."""
-        self.job.is_cancelled = True
-        if not self.future.cancel() and not self.future.cancelled():
-            self.future.exception()  # a failure that its request has seen on another completion

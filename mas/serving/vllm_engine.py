@@ -17,16 +17,14 @@ from mas.config.options import EngineOptions
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request, Sampling
 from mas.core.errors import EngineError, ModelError
-from mas.serving.bare import bare_version
+from mas.serving.adapter_files import VersionFiles
 from mas.serving.grammar import Grammars
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterVersion, check_version
+from mas.serving.publication import AdapterVersion, bare_version, check_version
 from mas.serving.store import AdapterStore
-from mas.serving.version_files import VersionFiles
 from mas.serving.vllm_cpu_lora import CpuLora
-from mas.serving.vllm_options import CPU_LORA, needs_bare, vllm_arguments
-from mas.serving.vllm_supports import Supports, check_known, restricted_options
+from mas.serving.vllm_options import CPU_LORA, Supports, check_known, needs_bare, restricted_options, vllm_arguments
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -205,7 +203,7 @@ class VllmEngine:
         return outputs
 
     def _spoken(self, version: AdapterVersion | None) -> Any:
-        """The adapter that a request names; where vLLM needs it, the bare base is one, too (`mas.serving.bare`)."""
+        """The adapter that a request names; where vLLM needs it, the bare base is one, too (`bare_version`)."""
         version = version or self._bare
         return None if version is None else _lora(version)
 

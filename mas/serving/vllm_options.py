@@ -1,16 +1,28 @@
-"""The options that vLLM is started with: ours are fixed, the user's are checked before anything starts."""
+"""The options that vLLM is started with and asked with: ours are fixed, the user's are checked before anything starts.
+
+Restricted sampling needs the support of every token that vLLM draws. A grammar's support is computed here by the
+library that vLLM computes it with. What top-p and min-p leave is known where top-k bounds it: vLLM then says the
+log-probabilities of the most likely tokens, and those it left out have none.
+"""
 
 import logging
+import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from mas.config.options import EngineOptions
-from mas.core.errors import ConfigError, ModelError
+from mas.core.engine import Sampling
+from mas.core.errors import ConfigError, ModelError, RefusedRequest
 from mas.core.naming import did_you_mean
+from mas.core.support import pack_support
+from mas.core.team import TeamSpec
+from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.vllm_cpu_lora import VERSIONS, CpuLora
-from mas.serving.vllm_supports import MOST_LOGPROBS
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM's LoRA kernels can be built for; the next one above the adapters' rank is taken."""
@@ -33,6 +45,11 @@ _ENVIRONMENT = {
 CPU_LORA = f"{CpuLora.__module__}.{CpuLora.__name__}"
 """vLLM's `worker_extension_cls` where mas adds the adapters."""
 _log = logging.getLogger(__name__)
+MOST_K = 100
+"""The largest `top_k` that supports are known for."""
+_TIES = 20
+"""Tokens as likely as the last of the top k that vLLM may leave, too."""
+MOST_LOGPROBS = MOST_K + _TIES
 
 
 def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
@@ -84,7 +101,7 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
 
 
 def needs_bare(base: BaseModel, worker: str) -> bool:
-    """Whether the bare base must be an adapter of its own (`mas.serving.bare`), with this `worker_extension_cls`."""
+    """Whether the bare base must be an adapter of its own (`bare_version`), with this `worker_extension_cls`."""
     return base.bank.device.type == "cpu" and worker != CPU_LORA
 
 
@@ -115,3 +132,72 @@ def _adds_lora(options: EngineOptions, *, is_cpu: bool) -> bool:
 def _head_size(base: BaseModel) -> int:
     config = base.model.config.get_text_config()
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def check_known(sampling: Sampling) -> None:
+    """Refuse limits whose supports vLLM does not say.
+
+    Raises:
+        RefusedRequest: `top_p` or `min_p` without a `top_k` of at most `MOST_K`.
+    """
+    if sampling.is_truncated and not 0 < sampling.top_k <= MOST_K:
+        raise RefusedRequest(
+            f"engine=vllm says which tokens were possible only with a top_k from 1 to {MOST_K}, and it is "
+            f"{sampling.top_k} with top_p={sampling.top_p} and min_p={sampling.min_p}: set top_k, or use "
+            "engine=transformers"
+        )
+
+
+def check_limits(team: TeamSpec) -> None:
+    """Refuse roles whose limits vLLM's supports do not show.
+
+    Raises:
+        ConfigError: as `check_known`, with the role.
+    """
+    for name, role in team.roles.items():
+        if role.peer is not None or role.voice == "human":
+            continue
+        limits = Sampling(temperature=role.temperature, top_k=role.top_k, top_p=role.top_p, min_p=role.min_p)
+        try:
+            check_known(limits)
+        except RefusedRequest as error:
+            raise ConfigError(f"role {name!r}: {error}") from error
+
+
+def restricted_options(sampling: Sampling) -> dict[str, Any]:
+    """The part of vLLM's `SamplingParams` that restricts."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    options: dict[str, Any] = {}
+    if sampling.is_truncated:
+        options |= {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
+        options["logprobs"] = sampling.top_k + _TIES
+    if (grammar := sampling.grammar) is not None:
+        asked = {"regex": grammar.text} if grammar.kind == "regex" else {"json": grammar.text}
+        options["structured_outputs"] = StructuredOutputsParams(**asked)
+    return options
+
+
+class Supports:
+    """Follows one completion, token by token."""
+
+    def __init__(self, sampling: Sampling, grammars: Grammars, vocabulary: int) -> None:
+        self._sampling = sampling
+        self._vocabulary = vocabulary
+        self._matcher: Matcher | None = None if sampling.grammar is None else grammars.matcher(sampling.grammar)
+
+    def of(self, tokens: Sequence[int], logprobs: Sequence[Mapping[int, Any]]) -> tuple[bytes, ...]:
+        """Of the next tokens, with what vLLM says of each place: token -> log-probability; empty without limits."""
+        if not self._sampling.is_restricted:
+            return ()
+        return tuple(self._one(token, entry) for token, entry in zip(tokens, logprobs, strict=True))
+
+    def _one(self, token: int, entry: Mapping[int, Any]) -> bytes:
+        mask_V = None if self._matcher is None else self._matcher.mask()
+        if self._sampling.is_truncated:
+            mask_V = np.zeros(self._vocabulary, dtype=np.bool_)
+            mask_V[[one for one, said in entry.items() if math.isfinite(said.logprob)]] = True
+        if self._matcher is not None and token != self._matcher.end:
+            self._matcher.follow(token)
+        assert mask_V is not None
+        return pack_support(mask_V)

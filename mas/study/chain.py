@@ -19,8 +19,8 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.runs.scenario import configured_scenario
 from mas.scenarios.attempts.environment import SOLO
 from mas.scenarios.world import expert_of
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.study.options import CaseOptions
 from mas.training.base import open_base
 from mas.training.baselines import BEST, attempts_for, led, why_no_single

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from mas.config.access import is_inside
-from mas.config.idle import why_idle
-from mas.config.load import leaves, load_run_config
+from mas.config.checks import why_idle
+from mas.config.load import leaves
 from mas.config.options import Config
-from mas.config.stored import read_stored
+from mas.config.plain_values import read_stored
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean, digest
 from mas.core.records import Cost

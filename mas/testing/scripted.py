@@ -9,8 +9,7 @@ from types import MappingProxyType
 from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.serving.check import ModelLimits
-from mas.serving.text_tokenizer import CHARACTERS, END, CharacterTokenizer
+from mas.serving.model_text import CHARACTERS, END, CharacterTokenizer, ModelLimits
 
 Answer = Callable[[str, str | None, int], str]
 """(prompt text, adapter name, seed) -> completion text."""

@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_turn
 
-from mas.config.warm_start import WarmStartOptions
+from mas.config.sampling import WarmStartOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
-from mas.serving.forward import ScoredRow
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel
-from mas.serving.publication import Probe
-from mas.serving.score import score_rows
-from mas.serving.store import AdapterStore, AdapterUpdate
-from mas.serving.weights import AdapterWeights
+from mas.serving.publication import AdapterUpdate, Probe
+from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library

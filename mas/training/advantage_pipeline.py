@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mas.algorithms.base import Row
-from mas.config.algorithm import AdvantageOptions, RewardOptions, StepOptions
+from mas.config.algorithm import AdvantageOptions, StepOptions
+from mas.config.rewards import RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.training.advantages.adjustments import (

@@ -19,11 +19,10 @@ from mas.config.options import SMOLLM2, TINY, TinyOptions
 from mas.core.machine import cache_directory
 from mas.core.naming import digest
 from mas.core.scenario import Scenario
-from mas.serving.footprint import Footprint
+from mas.serving.base_checks import Footprint
 from mas.serving.forward import pad_left, right_aligned
-from mas.serving.model import BaseModel, load_base, load_text
-from mas.serving.smollm import smollm2
-from mas.serving.tiny import ALPHABET, tiny_model, tiny_tokenizer
+from mas.serving.model import ALPHABET, BaseModel, load_base, load_text, tiny_model, tiny_tokenizer
+from mas.serving.model_sources import smollm2
 from mas.training.estimates import Work, check_memory, needs_of
 from mas.training.setup import Setup
 

@@ -23,9 +23,9 @@ from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.runtime.flow import DecisionPoint
 from mas.runtime.team import TeamRuntime, drains_on_interrupt
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.evaluate import Evaluation, evaluate, summarise
 from mas.training.sampling.chains import SingleDecision, play_decided
 from mas.training.sampling.sampler import EpisodeRecorder

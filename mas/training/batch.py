@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mas.config.losses import Aggregation as Aggregation
+from mas.config.updates import Aggregation as Aggregation
 from mas.core.records import Group, Turn
 
 

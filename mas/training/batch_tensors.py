@@ -18,10 +18,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mas.core.errors import ModelError, TrainingError
 from mas.core.support import WHOLE
-from mas.serving.grouped import Segment, segments_of
-from mas.serving.head import IMPOSSIBLE, Head, Picks, pick
-from mas.serving.layout import PackedLayout
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights, Segment, segments_of
+from mas.serving.logits import IMPOSSIBLE, Head, Picks, pick
+from mas.serving.packed_layout import PackedLayout
 from mas.training.batch import trajectory_of
 from mas.training.packing import MicroBatch
 

@@ -21,9 +21,9 @@ from torch import Tensor
 from mas.core.errors import CheckpointError
 from mas.core.records import Cost
 from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
-from mas.serving.lora import AdapterBank
-from mas.serving.peft_files import from_directory, to_files
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import from_directory, to_files
+from mas.serving.adapter_weights import AdapterWeights
 from mas.training.learner import Learner
 from mas.training.optimiser import optimiser_tensors, restore_optimiser
 

@@ -8,8 +8,8 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.observe.progress import Counted, uncounted
 from mas.runtime.team import drains_on_interrupt
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.baselines import Matched, beside_team
 from mas.training.engines import start_engine
 from mas.training.evaluate import Evaluation, check_played, evaluate

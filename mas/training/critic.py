@@ -17,7 +17,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from mas.config.critic import CriticOptions
+from mas.config.updates import CriticOptions
 from mas.core.naming import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from mas.config.options import SMOLLM2
 from mas.core.errors import ConfigError, MasError, RefusedRequest
 from mas.observe.remaining import rough_time
-from mas.serving.decode_check import check_decoding
-from mas.serving.footprint import Footprint
-from mas.serving.model import BaseModel, ModelText, load_base, load_text
-from mas.serving.smollm import is_cached, missing_packages
-from mas.serving.speed import measure_speed
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.base_checks import Footprint, check_decoding, measure_speed
+from mas.serving.model import BaseModel, load_base, load_text
+from mas.serving.model_sources import is_cached, missing_packages
+from mas.serving.model_text import HubTokenizer, ModelText
 from mas.serving.vllm_options import vllm_arguments
 from mas.training.base import base_path
 from mas.training.estimates import Work, check_memory, needs_of, rows_of

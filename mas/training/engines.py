@@ -15,13 +15,12 @@ from mas.core.engine import Tokenizer
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
-from mas.serving.model import BaseModel, ModelText, load_text
-from mas.serving.remote import OpenAIEngine
+from mas.serving.model import BaseModel, load_text, tiny_text
+from mas.serving.model_text import END, MessageTokenizer, ModelText
 from mas.serving.remote_chat import ChatEngine
+from mas.serving.remote_completions import OpenAIEngine
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.store import ServingEngine
-from mas.serving.text_tokenizer import END, MessageTokenizer
-from mas.serving.tiny import tiny_text
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments

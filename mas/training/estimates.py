@@ -18,9 +18,8 @@ from mas.core.role import View
 from mas.core.scenario import Finite
 from mas.graph.plan import TeamPlan
 from mas.roles import build_roles
-from mas.serving.footprint import Footprint, free_on
-from mas.serving.model import ModelText
-from mas.serving.speed import Speed
+from mas.serving.base_checks import Footprint, Speed, free_on
+from mas.serving.model_text import ModelText
 from mas.training.evaluate import Evaluation
 from mas.training.setup import Setup
 

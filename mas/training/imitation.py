@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mas.config.options import RewardOptions, SamplerOptions
-from mas.config.warm_start import WarmStartOptions
+from mas.config.sampling import WarmStartOptions
 from mas.core.concurrency import together
 from mas.core.errors import TrainingError
 from mas.core.naming import derive_seed

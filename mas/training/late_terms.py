@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mas.config.late import LateOptions
+from mas.config.rewards import LateOptions
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Answer, Cost, Episode, Judge, Turn

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.records import Group
-from mas.serving.head import Head
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.logits import Head
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm

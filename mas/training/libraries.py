@@ -19,7 +19,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.kinds import taught, unlearned
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer
 from mas.training.experience.language import LanguageEditor

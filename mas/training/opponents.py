@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from mas.config.opponents import SELF, OpponentsOptions
 from mas.config.options import AlgorithmOptions
+from mas.config.sampling import SELF, OpponentsOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.naming import agent_of, derive_seed, did_you_mean
 from mas.core.records import Episode

@@ -30,8 +30,8 @@ from mas.runtime.payloads import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched
 from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole, RemoteAgents, UntilThere, insist
 from mas.runtime.processes import team_owns, who_is_there
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import digest_of, to_files
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
 from mas.training.base import Note

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mas.serving.trees import Ids, common, tree_of
+from mas.serving.packed_layout import Ids, common, tree_of
 from mas.training.batch import TrainRow
 
 

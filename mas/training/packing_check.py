@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from mas.core.errors import ModelError
 from mas.core.records import Group, Turn
+from mas.serving.adapter_bank import AdapterBank
 from mas.serving.forward import ScoredRow, completion_logprobs
-from mas.serving.head import Head
-from mas.serving.lora import AdapterBank
+from mas.serving.logits import Head
 from mas.serving.model import BaseModel
 from mas.serving.publication import TOLERANCE
 from mas.training.batch import TrainRow

@@ -16,8 +16,8 @@ from mas.core.bus import Bus
 from mas.core.engine import AdapterRef, EngineWrapper, Generation, PinnedAdapter, Request
 from mas.core.errors import CheckpointError, EngineError
 from mas.runtime.payloads import Fetch, Fetched
-from mas.serving.lora import AdapterBank
-from mas.serving.peft_files import digest_of, from_files
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import digest_of, from_files
 from mas.serving.store import ServingEngine
 
 _PREFIX = "fetched."

@@ -23,8 +23,8 @@ from typing import Protocol
 import msgspec
 from torch import Tensor
 
-from mas.config.critic import CriticOptions
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
+from mas.config.updates import CriticOptions
 from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group
 from mas.training.batch import TrainRow, train_rows, trajectory_of

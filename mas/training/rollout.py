@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from mas.config.algorithm import AlgorithmOptions, FilterOptions
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.options import RewardOptions
+from mas.config.sampling import FilterOptions
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
 from mas.core.naming import derive_seed

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from mas.config.options import AlgorithmOptions
-from mas.config.sources import STEP
+from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import derive_seed, did_you_mean, listed, local_name
@@ -19,10 +19,10 @@ from mas.core.role import View
 from mas.roles import build_roles
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_log import ReplayLog
-from mas.serving.lora import AdapterBank
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_files import from_directory
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import from_directory
-from mas.serving.weights import AdapterWeights
 from mas.training.base import Note, open_base
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library

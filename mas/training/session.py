@@ -13,9 +13,9 @@ from mas.runtime.human import HumanDesk
 from mas.runtime.placement import RUN, ProcessRole
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.engines import open_peers, served_adapters, start_engine, start_model_endpoint
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup

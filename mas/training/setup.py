@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from mas.config.methods import CustomAlgorithm
+from mas.config.custom_algorithm import CustomAlgorithm
 from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
 from mas.core.errors import ConfigError

@@ -17,8 +17,8 @@ from mas.core.errors import TrainingError
 from mas.core.records import Cost, Episode, Judge, cost_metrics, cost_of
 from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate

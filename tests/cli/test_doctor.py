@@ -9,9 +9,9 @@ import pytest
 from conftest import BaseFor
 
 from mas.core.errors import ModelError
-from mas.serving.smollm import smollm2
-from mas.serving.tiny import tiny_tokenizer
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.model import tiny_tokenizer
+from mas.serving.model_sources import smollm2
+from mas.serving.model_text import HubTokenizer
 from mas.training import diagnosis
 from mas.training.diagnosis import system_of, turn_end
 

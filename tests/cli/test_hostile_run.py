@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from mas.api.train import train
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError
 from mas.core.text import printable

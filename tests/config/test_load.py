@@ -14,8 +14,9 @@ from hydra.core.global_hydra import GlobalHydra
 
 from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config import load
-from mas.config.load import load_config, load_run_config, overrides_of, presets
+from mas.config.load import load_config, overrides_of, presets
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.scenarios import SCENARIOS, build_scenario
 

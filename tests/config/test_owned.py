@@ -10,8 +10,9 @@ from mixed import mixed
 
 from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.load import leaves, load_config, load_run_config, overrides_of, presets
+from mas.config.load import leaves, load_config, overrides_of, presets
 from mas.config.owned import OWNED, is_owned
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError
 from mas.runs.report import build_report

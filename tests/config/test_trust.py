@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from mas.config.access import accesses_of
-from mas.config.literal import literal
-from mas.config.load import load_config, load_run_config, overrides_of
+from mas.config.load import load_config, overrides_of
 from mas.config.options import Config
-from mas.config.stored import MOST_BYTES
+from mas.config.plain_values import MOST_BYTES, literal
+from mas.config.stored_run import load_run_config
 from mas.config.trust import check_accesses, check_links, remember, trusted_path, trusting
 from mas.core.errors import ConfigError, RunDirectoryError, TrustError
 

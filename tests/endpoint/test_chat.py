@@ -7,8 +7,8 @@ from clients import HELLO, client, echo, offer, pieces, problem
 
 from mas.core.errors import EngineError, RefusedRequest
 from mas.endpoint import RoleModel, build_app
-from mas.serving.tiny import tiny_tokenizer
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.model import tiny_tokenizer
+from mas.serving.model_text import HubTokenizer
 from mas.testing.scripted import ScriptedEngine
 
 ROLE = {"a": RoleModel(system="You are a.", chats=True)}

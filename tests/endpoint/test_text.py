@@ -7,9 +7,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from mas.endpoint.text import StopFinder
-from mas.serving.detokenizer import BROKEN, Detokenizer
-from mas.serving.tiny import tiny_tokenizer
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.model import tiny_tokenizer
+from mas.serving.model_text import BROKEN, Detokenizer, HubTokenizer
 
 
 def bytes_tokenizer() -> HubTokenizer:

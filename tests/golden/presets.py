@@ -21,8 +21,8 @@ from golden.rollouts import Cast, Facts, entropy_tree, full_tree, one_each, para
 from torch import Tensor
 from torch.optim import AdamW
 
+from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config
-from mas.config.methods import method_of
 from mas.config.options import AlgorithmOptions, Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.core.records import Episode
 from mas.core.team import TeamSpec

@@ -13,8 +13,8 @@ from mas.config.options import ScenarioOptions
 from mas.core.records import Episode
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel, load_base
-from mas.serving.weights import AdapterWeights
 from mas.training.base import tiny_base
 from mas.training.trainer import Trainer
 

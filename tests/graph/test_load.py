@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.config.stored import read_stored
+from mas.config.plain_values import read_stored
 from mas.core.errors import GraphError, RunDirectoryError
 from mas.core.role import RoleSpec
 from mas.core.team import EdgeSpec

@@ -16,8 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from mas.cli import app
-from mas.config.load import load_run_config
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
 from mas.core.scenario import Mixable
 from mas.league import growth

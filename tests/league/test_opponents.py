@@ -16,8 +16,9 @@ from mixed import mixed
 from parts import SKILLED
 from watched import Seen
 
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import remember
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
@@ -32,8 +33,8 @@ from mas.league.stored import accesses_of_player
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
+from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import from_directory
 from mas.training.opponents import OpponentRecord, open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome

@@ -9,9 +9,10 @@ from parts import SKILLED
 from typer.testing import CliRunner
 
 from mas.cli import app
-from mas.config.literal import literal
-from mas.config.load import load_config, load_run_config
-from mas.config.methods import method_of
+from mas.config.custom_algorithm import method_of
+from mas.config.load import load_config
+from mas.config.plain_values import literal
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError
 from mas.league.records import PlayedGame

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sources import RunSource
+from mas.config.servers import RunSource
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.league import runs
@@ -28,8 +28,8 @@ from mas.league.tournament import Terms, run_tournament
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.adapter_files import from_directory
 from mas.serving.decode import Batch
-from mas.serving.peft_files import from_directory
 from mas.testing.scripted import ScriptedEngine
 
 pytest.importorskip("pyspiel")

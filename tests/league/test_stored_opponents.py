@@ -11,7 +11,8 @@ import pytest
 import yaml
 from parts import SKILLED
 
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import TrustError
 from mas.league.opponents import LeaguePool, open_pool

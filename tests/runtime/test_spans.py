@@ -23,7 +23,7 @@ from mas.runtime.spans import TeamSpans
 from mas.runtime.team import TeamRuntime
 from mas.runtime.traced_engine import TracedEngine, model_name
 from mas.scenarios import build_scenario
-from mas.serving.origin import Origin
+from mas.serving.model_sources import Origin
 from mas.testing.engine import EngineContract
 from mas.testing.scripted import Answer, ScriptedEngine
 

@@ -20,7 +20,7 @@ from mas.scenarios.bridge import BridgeScenario
 from mas.scenarios.bridge.environment import READABLE, SYMBOLS, BridgedGame, squeezed
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.game import GameEnvironment, game_below
-from mas.serving.tiny import ALPHABET
+from mas.serving.model import ALPHABET
 from mas.testing.environment import EnvironmentContract
 
 pytest.importorskip("pyspiel")

@@ -12,7 +12,7 @@ import pytest
 from conftest import Ran
 
 from mas.bus.memory import MemoryBus
-from mas.config.load import load_run_config
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RewardError, TrustError
 from mas.core.messages import Payload
 from mas.graph.load import find_team

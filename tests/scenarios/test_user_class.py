@@ -17,10 +17,10 @@ from conftest import Ran
 
 import mas
 from mas.api.task import class_name
+from mas.config.checks import BRIDGES
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.problems import BRIDGES
-from mas.config.tasks import TaskOptions
+from mas.config.sampling import TaskOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, EnvironmentFault, TrustError
 from mas.core.role import RoleSpec

@@ -14,11 +14,10 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Mi
 from mas.config.options import LoraOptions, ModelOptions
 from mas.core.engine import Generation, Request, Sampling
 from mas.core.errors import ModelError
-from mas.serving.model import BaseModel, load_base
-from mas.serving.slots import Attention
-from mas.serving.tiny import tiny_tokenizer
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.kv_cache import Attention
+from mas.serving.model import BaseModel, load_base, tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.weights import AdapterWeights
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mas.serving.draw import draw_tokens, uniforms
+from mas.serving.logits import draw_tokens, uniforms
 
 SEEDS = range(4000)
 

@@ -23,11 +23,10 @@ from transformers import AutoModelForCausalLM
 from mas.config.options import LearnerOptions, ModelOptions
 from mas.core.errors import ConfigError, ModelError
 from mas.observe.atomic import write_directory_atomic
+from mas.serving.adapter_files import exported_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel, load_base
-from mas.serving.origin import Origin
-from mas.serving.peft_files import exported_files
-from mas.serving.smollm import PUBLISHED, smollm2
+from mas.serving.model_sources import PUBLISHED, Origin, smollm2
 from mas.training.batch import train_rows
 from mas.training.learner import Learner
 from mas.training.saved import adapters_from_run

@@ -9,9 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError
-from mas.serving.model import BaseModel, load_base
-from mas.serving.prefill import _shares
-from mas.serving.tiny import tiny_tokenizer
+from mas.serving.forward import _shares
+from mas.serving.model import BaseModel, load_base, tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.learner import Learner
 

@@ -12,8 +12,8 @@ from mas.config.options import LearnerOptions, LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.core.machine import free_memory, gib
+from mas.serving.base_checks import Footprint
 from mas.serving.decode import Batch, DecodeJob
-from mas.serving.footprint import Footprint
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow

@@ -6,9 +6,7 @@ from torch import Tensor, nn
 
 from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
-from mas.serving import grouped
-from mas.serving.grouped import Segment, Segments, has_grouped_products
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights, Segment, Segments, _InTurn, has_grouped_products
 
 INPUTS, OUTPUTS = 16, 24
 CPU = torch.device("cpu")
@@ -118,8 +116,8 @@ def test_layers_of_one_input_read_it_once(monkeypatch: pytest.MonkeyPatch) -> No
     layers, segments = family()
     mix = Segments(segments, CPU, {name: list(layers.items()) for name in layers})
     calls = []
-    apply = grouped._InTurn.apply
-    monkeypatch.setattr(grouped._InTurn, "apply", lambda *inputs: calls.append(1) or apply(*inputs))
+    apply = _InTurn.apply
+    monkeypatch.setattr(_InTurn, "apply", lambda *inputs: calls.append(1) or apply(*inputs))
     x_NTI = torch.randn(1, 20, INPUTS)
     for name, layer in layers.items():
         mix.linear(name, layer, x_NTI)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mas.serving.head import Head, Picks, pick
+from mas.serving.logits import Head, Picks, pick
 
 READINGS, SIZE, VOCABULARY = 7, 6, 20
 READING = [0, 0, 1, 3, 3, 3, 6]

@@ -7,7 +7,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from mas.serving.norms import quicken_norms
+from mas.serving.attention import quicken_norms
 
 SIZE = 12
 

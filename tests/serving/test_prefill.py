@@ -10,11 +10,11 @@ from conftest import BaseFor
 from loud import loud_adapter
 
 from mas.core.engine import Request, Sampling
-from mas.serving import prefill as prefilling
+from mas.serving import forward
+from mas.serving.forward import Prompt, prefill
 from mas.serving.model import BaseModel
-from mas.serving.prefill import Prompt, prefill
+from mas.serving.packed_layout import tree_of
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.trees import tree_of
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def prompts_of(base: BaseModel) -> list[Prompt]:
 def assert_same(base: BaseModel, prompts: Sequence[Prompt]) -> None:
     with torch.inference_mode():
         (layers, logits_UV), (right, right_UV) = (
-            prefilling._shared(base, prompts, prefilling.Forest.of(prompts)),
-            prefilling._padded(base, prompts),
+            forward._prefill_trees(base, prompts, forward.Forest.of(prompts)),
+            forward._prefill_padded(base, prompts),
         )
     torch.testing.assert_close(logits_UV, right_UV, atol=1e-4, rtol=1e-4)
     for own, others in zip(layers, right, strict=True):
@@ -70,14 +70,14 @@ async def test_the_engine_shares_where_it_saves_enough_and_draws_the_same(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = []
-    reads = prefilling._shared
-    monkeypatch.setattr(prefilling, "_shared", lambda *given: shared.append(len(given[1])) or reads(*given))
+    reads = forward._prefill_trees
+    monkeypatch.setattr(forward, "_prefill_trees", lambda *given: shared.append(len(given[1])) or reads(*given))
     frame = tuple(range(3, 60))
     engine, made = TransformersEngine(base), []
     sampling = Sampling(max_tokens=6)
     for worth in (1e18, 0):
-        monkeypatch.setattr(prefilling, "_WORTH", worth)
-        prefilling._sharing.pop(base.model, None)
+        monkeypatch.setattr(forward, "_WORTH", worth)
+        forward._sharing.pop(base.model, None)
         shared.clear()
         jobs = [Request(prompt_ids=(*frame, 3 + n), sampling=sampling, seeds=(n, 9)) for n in range(8)]
         made.append([g for one in [await engine.generate(job) for job in jobs] for g in one])
@@ -92,16 +92,16 @@ async def test_the_engine_shares_where_it_saves_enough_and_draws_the_same(
 def test_a_model_whose_tree_computes_something_else_is_read_padded(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefilling, "_WORTH", 0)
+    monkeypatch.setattr(forward, "_WORTH", 0)
     for wrong in (lambda *_: (_ for _ in ()).throw(TypeError("no argument packing")), _shifted):
-        prefilling._sharing.pop(base.model, None)
-        monkeypatch.setattr(prefilling, "_shared", wrong)
+        forward._sharing.pop(base.model, None)
+        monkeypatch.setattr(forward, "_prefill_trees", wrong)
         with torch.inference_mode():
-            found, right = prefill(base, prompts_of(base))[1], prefilling._padded(base, prompts_of(base))[1]
+            found, right = prefill(base, prompts_of(base))[1], forward._prefill_padded(base, prompts_of(base))[1]
         assert torch.equal(found, right)
-    prefilling._sharing.pop(base.model, None)
+    forward._sharing.pop(base.model, None)
 
 
-def _shifted(base: BaseModel, prompts: Sequence[Prompt], _: object) -> prefilling.Prefilled:
-    layers, logits_UV = prefilling._padded(base, prompts)
+def _shifted(base: BaseModel, prompts: Sequence[Prompt], _: object) -> forward.Prefilled:
+    layers, logits_UV = forward._prefill_padded(base, prompts)
     return layers, logits_UV.roll(1, -1)

@@ -15,9 +15,9 @@ from mas.core.errors import EngineError, UnknownAdapter
 from mas.endpoint import Served, build_app
 from mas.endpoint.server import running
 from mas.serving.model import BaseModel
-from mas.serving.remote import OpenAIEngine
+from mas.serving.model_text import END, MessageTokenizer
 from mas.serving.remote_chat import ChatEngine
-from mas.serving.text_tokenizer import END, MessageTokenizer
+from mas.serving.remote_completions import OpenAIEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.engine import EngineContract
 from mas.testing.scripted import ScriptedEngine

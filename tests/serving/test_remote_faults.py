@@ -17,10 +17,10 @@ from mas.config.options import ModelOptions, TinyOptions
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.engine import AdapterRef, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, UnknownAdapter
-from mas.serving.model import ModelText
-from mas.serving.remote import OpenAIEngine
+from mas.serving.model import tiny_text
+from mas.serving.model_text import ModelText
 from mas.serving.remote_chat import ChatEngine
-from mas.serving.tiny import tiny_text
+from mas.serving.remote_completions import OpenAIEngine
 
 KEY = "sk-very-secret-0123456789"
 ASK = Request(prompt_ids=(5, 6, 7), sampling=Sampling(max_tokens=2), seeds=(1,))

@@ -25,7 +25,7 @@ from mas.core.errors import ConfigError, EngineError, NotServed
 from mas.runs.resolve import resolve_training
 from mas.serving.model import BaseModel, load_text
 from mas.serving.publication import Probe
-from mas.serving.remote import OpenAIEngine
+from mas.serving.remote_completions import OpenAIEngine
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.engine import EngineContract

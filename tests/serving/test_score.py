@@ -6,10 +6,9 @@ import pytest
 from conftest import BaseFor
 from loud import loud_adapter
 
-from mas.serving import prefill, score
-from mas.serving.forward import ScoredRow, completion_logprobs
+from mas.serving import forward
+from mas.serving.forward import ScoredRow, completion_logprobs, score_rows
 from mas.serving.model import BaseModel
-from mas.serving.score import score_rows
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +28,10 @@ def rows_of(base: BaseModel) -> list[ScoredRow]:
 def test_trees_score_as_padded_rows_do(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(base)
     right = completion_logprobs(base.model, base.bank, rows)
-    read = []
-    monkeypatch.setattr(score, "read", lambda base, forest: read.append(len(forest.ids)) or prefill.read(base, forest))
-    monkeypatch.setattr(prefill, "_WORTH", 0)
+    assert forward._shares(base)  # the check of the model reads a tree itself, once
+    read, reads = [], forward.read
+    monkeypatch.setattr(forward, "read", lambda base, forest: read.append(len(forest.ids)) or reads(base, forest))
+    monkeypatch.setattr(forward, "_WORTH", 0)
     found = score_rows(base, rows)
     # 7 tokens of the frame, the 2 after it, the 70 and the 3 after them, and 2 of the short text, of three speakers.
     assert read == [3 * (7 + 2 + 73 + 2)]
@@ -41,7 +41,7 @@ def test_trees_score_as_padded_rows_do(base: BaseModel, monkeypatch: pytest.Monk
 
 
 def test_what_saves_too_little_is_padded(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefill, "_WORTH", 1e18)
-    monkeypatch.setattr(score, "read", None)
+    monkeypatch.setattr(forward, "_WORTH", 1e18)
+    monkeypatch.setattr(forward, "read", None)
     rows = rows_of(base)
     assert score_rows(base, rows) == completion_logprobs(base.model, base.bank, rows)

@@ -14,7 +14,7 @@ from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
-from mas.serving.slots import Attention, SlotCache
+from mas.serving.kv_cache import Attention, SlotCache
 
 LAYERS, HEADS, SIZE = 2, 2, 3
 FULL = Attention({"full_attention": None})

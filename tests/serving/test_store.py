@@ -12,13 +12,13 @@ from loud import loud_adapter
 
 from mas.core.engine import AdapterRef, Request, Sampling
 from mas.core.errors import CheckpointError, EngineError, NotServed, UnknownAdapter
+from mas.serving.adapter_files import from_directory
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.origin import Origin
-from mas.serving.peft_files import from_directory
-from mas.serving.publication import AdapterVersion, Probe
-from mas.serving.store import AdapterStore, AdapterUpdate
+from mas.serving.model_sources import Origin
+from mas.serving.publication import AdapterUpdate, AdapterVersion, Probe
+from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.weights import AdapterWeights
 
 PROMPT, COMPLETION = (5, 6, 7), (8, 9, 10)
 

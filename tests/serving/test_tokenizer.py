@@ -3,9 +3,8 @@
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from mas.serving.text_tokenizer import CharacterTokenizer, MessageTokenizer
-from mas.serving.tiny import tiny_tokenizer
-from mas.serving.tokenizer import HubTokenizer
+from mas.serving.model import tiny_tokenizer
+from mas.serving.model_text import CharacterTokenizer, HubTokenizer, MessageTokenizer
 
 
 def test_a_tokenizer_without_a_begin_token_adds_nothing() -> None:

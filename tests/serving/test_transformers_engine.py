@@ -15,12 +15,12 @@ from loud import loud_adapter
 from mas.core.engine import Generation, Request, Sampling
 from mas.core.errors import EngineError
 from mas.serving import decode
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.decode import Batch, DecodeJob
+from mas.serving.forward import Prompt
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
-from mas.serving.prefill import Prompt
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.weights import AdapterWeights
 
 
 @pytest.fixture(scope="module")

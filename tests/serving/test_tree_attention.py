@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
-from mas.serving.layout import PackedLayout, rounded
-from mas.serving.tree_attention import in_blocks, in_parts, in_trees, tree_attention
+from mas.serving.attention import in_blocks, in_parts, in_trees, tree_attention
+from mas.serving.packed_layout import PackedLayout, rounded
 
 CPU = torch.device("cpu")
 SIZE = 8

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from mas.core.engine import Sampling
 from mas.core.support import WHOLE, pack_support, unpack_support
-from mas.serving.draw import draw_tokens
-from mas.serving.head import Head, Picks, pick
-from mas.serving.truncate import likely, supports_of
+from mas.serving.logits import Head, Picks, draw_tokens, likely, pick, supports_of
 
 LIMITS = [
     {"top_k": 1},

@@ -17,7 +17,7 @@ from mas.core.errors import ModelError, RefusedRequest
 from mas.core.support import unpack_support
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import load_base
-from mas.serving.smollm import smollm2
+from mas.serving.model_sources import smollm2
 from mas.serving.vllm_engine import VllmEngine
 
 pytestmark = [

@@ -27,8 +27,8 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import resolve
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rollout import SAMPLERS
 from mas.training.session import TeamSession, open_team

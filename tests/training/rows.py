@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.records import Turn
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
-from mas.serving.weights import AdapterWeights
 from mas.training.batch import TrainRow, train_rows
 from mas.training.learner import Learner, MetricAccumulator
 

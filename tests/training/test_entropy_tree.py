@@ -10,8 +10,9 @@ from oracles import ORACLES, near
 from parts import runtime_of
 from words import SOLO, WAVE, Free, Letters, Script, UncertainEngine, WordWorld
 
-from mas.config.algorithm import AdvantageOptions, SamplerOptions, TreeOptions
+from mas.config.algorithm import AdvantageOptions, TreeOptions
 from mas.config.options import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Task
 from mas.core.errors import EngineError
 from mas.core.naming import Part, derive_seed

@@ -10,9 +10,10 @@ from oracles import ORACLES, near
 from parts import SKILLED, make_turn, runtime_of, sample, turns_of
 from rows import learner_of
 
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions, SamplerOptions
+from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Tooled
 from mas.core.errors import ConfigError
 from mas.core.records import Turn, facts_of

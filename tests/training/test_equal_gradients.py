@@ -14,9 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTr
 
 from mas.config.options import AdapterOptions, LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.records import Turn
-from mas.serving.model import BaseModel, load_base
-from mas.serving.tiny import tiny_tokenizer
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.model import BaseModel, load_base, tiny_tokenizer
 from mas.training.batch import TrainRow, train_rows
 from mas.training.learner import Learner, MetricAccumulator
 

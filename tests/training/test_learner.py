@@ -12,7 +12,7 @@ from rows import ROLES, batch_of, copy_of, gradients, is_same, learner_of, near,
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import TrainingError
-from mas.serving.grouped import Segment
+from mas.serving.adapter_weights import Segment
 from mas.serving.model import BaseModel
 from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner, pack_cost_of

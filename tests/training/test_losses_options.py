@@ -9,8 +9,9 @@ import yaml
 from mixed import mixed
 from pydantic import ValidationError
 
-from mas.config.load import load_config, load_run_config, overrides_of
+from mas.config.load import load_config, overrides_of
 from mas.config.options import LossOptions
+from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 
 

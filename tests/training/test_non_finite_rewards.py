@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parts import make_turn, runtime_of, sample
 
 from mas.config.options import RewardOptions, SamplerOptions
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.environment import LARGEST, Move, check_finite
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload

@@ -16,10 +16,12 @@ from rows import learner_of, rows_of
 
 from mas.algorithms import registry
 from mas.algorithms.registry import find_algorithm
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions, RewardOptions
-from mas.config.load import load_config, load_run_config, overrides_of
-from mas.config.methods import method_of
+from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
+from mas.config.custom_algorithm import method_of
+from mas.config.load import load_config, overrides_of
 from mas.config.options import Config, LearnerOptions
+from mas.config.rewards import RewardOptions
+from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, TrainingError, TrustError
 from mas.core.records import Episode

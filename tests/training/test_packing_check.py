@@ -23,8 +23,7 @@ from transformers import (
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions, ModelOptions
 from mas.core.errors import ModelError
 from mas.serving import attention
-from mas.serving.model import BaseModel, load_base
-from mas.serving.tiny import tiny_tokenizer
+from mas.serving.model import BaseModel, load_base, tiny_tokenizer
 from mas.training import packing_check
 from mas.training.learner import Learner, MetricAccumulator
 

@@ -23,7 +23,7 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.serving.text_tokenizer import END
+from mas.serving.model_text import END
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.compare import compare_taught

@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import CheckpointError
 from mas.observe.atomic import write_directory_atomic
+from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
-from mas.serving.origin import Origin
-from mas.serving.peft_files import from_directory, to_files
+from mas.serving.model_sources import Origin
 from mas.training.batch import TrainRow, train_rows
 from mas.training.learner import Learner, MetricAccumulator
 

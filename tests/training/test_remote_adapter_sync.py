@@ -14,10 +14,10 @@ from mas.core.engine import AdapterRef, PinnedAdapter, Request, Sampling
 from mas.core.errors import CheckpointError, EngineError, MasError, NoRoute, UnknownAdapter
 from mas.core.messages import Envelope, Payload
 from mas.runtime.payloads import Fetch, Fetched
+from mas.serving.adapter_files import digest_of, to_files
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.serving.peft_files import digest_of, to_files
 from mas.serving.transformers_engine import TransformersEngine
-from mas.serving.weights import AdapterWeights
 from mas.training.over_bus import AgentsEngine
 from mas.training.remote_adapter_sync import SyncedEngine
 

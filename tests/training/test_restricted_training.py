@@ -22,7 +22,7 @@ from mas.roles import build_roles
 from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.agents import ModelEndpoint, RoleAgent
 from mas.scenarios import build_scenario
-from mas.serving.head import Head
+from mas.serving.logits import Head
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 from mas.training.batch_tensors import BatchTensors

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner

@@ -14,8 +14,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.core.errors import CheckpointError, ConfigError, ModelError, RunDirectoryError, TrainingError
 from mas.core.scenario import Scenario
 from mas.graph.load import find_team

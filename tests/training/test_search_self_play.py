@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.proposer import ProposerOptions
+from mas.config.rewards import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve, resolve_training

@@ -14,8 +14,8 @@ from signals import losses_of, signals_of
 from watched import Seen
 
 from mas.config.load import load_config
-from mas.config.losses import SmoothingOptions
 from mas.config.options import LearnerOptions
+from mas.config.updates import SmoothingOptions
 from mas.core.errors import ConfigError
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario

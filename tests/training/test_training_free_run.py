@@ -9,8 +9,9 @@ import pytest
 from conftest import BaseFor, Ran
 from rich.console import Console
 
-from mas.config.load import load_config, load_run_config
+from mas.config.load import load_config
 from mas.config.options import Config
+from mas.config.stored_run import load_run_config
 from mas.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from mas.endpoint.command import served_team
 from mas.observe.jsonl import read_lines

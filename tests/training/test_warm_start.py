@@ -20,7 +20,7 @@ from watched import Seen
 
 from mas.config.load import load_config
 from mas.config.options import AlgorithmOptions, Config, ModelOptions, RewardOptions
-from mas.config.warm_start import WarmStartOptions
+from mas.config.sampling import WarmStartOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from mas.config.critic import Level
+from mas.config.updates import Level
 from mas.core.errors import TrainingError
 
 EPS = 1e-6

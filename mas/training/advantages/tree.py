@@ -12,7 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from mas.config.algorithm import RewardOptions, TreeOptions
+from mas.config.algorithm import TreeOptions
+from mas.config.rewards import RewardOptions
 from mas.core.records import Fact, Group, Turn
 from mas.training.advantages.adjustments import surprise
 from mas.training.advantages.group import members, standardised

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mas.config.experience import ExperienceOptions
+from mas.config.updates import ExperienceOptions
 from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol, TypeVar
 
-from mas.config.experience import ExperienceOptions
 from mas.config.options import RewardOptions
+from mas.config.updates import ExperienceOptions
 from mas.core.naming import agent_of
 from mas.core.records import NO_COST, Cost, Episode
 from mas.training.experience.library import Library, Operation, Refusal, name_of, one_line

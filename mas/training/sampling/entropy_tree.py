@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from mas.config.algorithm import BranchOptions
+from mas.config.sampling import BranchOptions
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from mas.config.options import AlgorithmOptions
-from mas.config.proposer import ProposerOptions
+from mas.config.rewards import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Episode, Turn

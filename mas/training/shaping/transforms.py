@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from mas.config.reward_model import RewardModelOptions
+from mas.config.rewards import RewardModelOptions
 from mas.core.records import Episode, Fact, Turn
 from mas.training.rewards import MODEL, OWN
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mas.config.options import RewardOptions, ScenarioOptions
-from mas.config.tasks import TaskOptions
+from mas.config.sampling import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.naming import derive_seed

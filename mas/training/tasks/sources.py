@@ -9,7 +9,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from mas.config.tasks import ReplayOptions
+from mas.config.sampling import ReplayOptions
 from mas.core.naming import derive_seed
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
 from mas.training.tasks.plan import place

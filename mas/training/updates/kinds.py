@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.losses import LossOptions
-from mas.config.methods import CustomAlgorithm
-from mas.config.reward_model import RewardModelOptions
+from mas.config.custom_algorithm import CustomAlgorithm
+from mas.config.rewards import RewardModelOptions
+from mas.config.updates import LossOptions
 from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
 from mas.core.records import Episode

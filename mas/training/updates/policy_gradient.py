@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.losses import SmoothingOptions
+from mas.config.updates import SmoothingOptions
 from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.training.advantage_pipeline import Compare, Known, turn_advantages

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions, RewardOptions
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.rewards import RewardOptions
 from mas.core.records import Episode, Group, Turn
 from mas.training.advantages.gae import Estimate, estimate, explained_variance, token_rewards, whitened
 from mas.training.batch import TrainRow, train_rows, trajectory_of

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace as replace_turn
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions, RewardOptions
-from mas.config.losses import LossOptions
-from mas.config.preference import PreferenceOptions
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.rewards import RewardOptions
+from mas.config.updates import LossOptions, PreferenceOptions
 from mas.core.records import Episode, Group, Turn
 from mas.training.advantages.tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow

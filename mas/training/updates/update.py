@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from mas.core.records import NO_COST, Cost, Episode
-from mas.serving.weights import AdapterWeights
+from mas.serving.adapter_weights import AdapterWeights
 from mas.training.batch import TrainRow
 from mas.training.checkpoint import NO_FILES, Progress
 from mas.training.experience.library import Library

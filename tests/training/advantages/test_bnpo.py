@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from mas.algorithms.base import Row
 from mas.algorithms.bnpo import BnpoOptions, advantages, shape_of, weight
+from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config
-from mas.config.methods import method_of
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Turn
 from mas.training.advantage_pipeline import turn_advantages

@@ -1,10 +1,16 @@
 """Adapters as PEFT directories: `adapter_config.json` and `adapter_model.safetensors`, readable by PEFT and vLLM.
 
 The configuration names the base as others find it; what is exported has a `README.md` that says how to load it.
+`VersionFiles` holds the files of adapter versions that an engine may read: in memory, as long as that is mostly free,
+or in a directory that is shared with the engine's machine.
 """
 
 import hashlib
 import json
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,14 +20,17 @@ import torch
 
 from mas.config.options import LoraOptions
 from mas.core.errors import CheckpointError
-from mas.serving.lora import AdapterBank
-from mas.serving.origin import Origin
-from mas.serving.weights import AdapterWeights
+from mas.observe.atomic import write_directory_atomic
+from mas.serving.adapter_bank import AdapterBank
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.model_sources import Origin
 
 _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_PREFIX = "base_model.model."
+_TENSOR_PREFIX = "base_model.model."
 _BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save")
 """PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
+_MEMORY = Path("/dev/shm")
+_FOLDER_PREFIX = "mas-adapters-"
 
 
 def to_files(weights: AdapterWeights, base: Origin) -> dict[str, bytes]:
@@ -40,8 +49,8 @@ def to_files(weights: AdapterWeights, base: Origin) -> dict[str, bytes]:
     }
     tensors = {}
     for name, (a_RI, b_OR) in weights.pairs.items():
-        tensors[f"{_PREFIX}{name}.lora_A.weight"] = a_RI.detach().cpu().contiguous()
-        tensors[f"{_PREFIX}{name}.lora_B.weight"] = b_OR.detach().cpu().contiguous()
+        tensors[f"{_TENSOR_PREFIX}{name}.lora_A.weight"] = a_RI.detach().cpu().contiguous()
+        tensors[f"{_TENSOR_PREFIX}{name}.lora_B.weight"] = b_OR.detach().cpu().contiguous()
     return {
         _CONFIG: json.dumps(config, indent=1, sort_keys=True).encode(),
         _TENSORS: safetensors.torch.save(tensors),
@@ -100,7 +109,7 @@ def from_files(files: Mapping[str, bytes], bank: AdapterBank, path: Path | str) 
         raise CheckpointError(f"{path} is not a PEFT LoRA directory that can be read: {error}") from error
     if beyond or config.get("peft_type") != "LORA":
         raise CheckpointError(f"{path} is no plain LoRA (type {config.get('peft_type')!r}, uses {beyond}): refused")
-    names = [name for name in bank.shapes if f"{_PREFIX}{name}.lora_A.weight" in tensors]
+    names = [name for name in bank.shapes if f"{_TENSOR_PREFIX}{name}.lora_A.weight" in tensors]
     pairs = {name: _pair(path, tensors, name, rank, bank) for name in names}
     if 2 * len(pairs) != len(tensors) or not pairs:
         raise CheckpointError(
@@ -118,9 +127,54 @@ def _pair(
     wanted = {"lora_A": (rank, inputs), "lora_B": (outputs, rank)}
     pair = []
     for part, shape in wanted.items():
-        tensor = tensors.get(f"{_PREFIX}{name}.{part}.weight")
+        tensor = tensors.get(f"{_TENSOR_PREFIX}{name}.{part}.weight")
         if tensor is None or tuple(tensor.shape) != shape:
             have = None if tensor is None else tuple(tensor.shape)
             raise CheckpointError(f"{path}: {name}.{part} has shape {have}, the model needs {shape}")
         pair.append(tensor.to(bank.device, torch.float32))
     return pair[0], pair[1]
+
+
+class VersionFiles:
+    """One directory per version in a folder of this process; gone with it.
+
+    Args:
+        shared: where the folder is made, readable by all who can read that; None: in memory, for this user alone.
+    """
+
+    def __init__(self, shared: Path | None = None) -> None:
+        self._shared = shared
+        self._folder: Path | None = None
+
+    def write(self, name: str, files: Mapping[str, bytes]) -> Path:
+        """A new directory, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._folder is None:
+            where = self._shared or _roomy(sum(len(content) for content in files.values()))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-", dir=where)).resolve()
+            if self._shared is not None:
+                self._folder.chmod(0o755)
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        path = self._folder / name
+        write_directory_atomic(path, files)
+        return path
+
+    def close(self) -> None:
+        """Delete everything."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def _roomy(size: int) -> Path | None:
+    """Memory if a hundred versions of this size fit into it, else None; folders of dead processes are removed there."""
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    for folder in _MEMORY.glob(f"{_FOLDER_PREFIX}*"):
+        process = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    return _MEMORY if shutil.disk_usage(_MEMORY).free > 100 * size else None

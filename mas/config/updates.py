@@ -1,4 +1,6 @@
-"""Options of the loss: which surrogate of the policy gradient, which ratio and terms, and how tokens are added up."""
+"""Options of how roles learn: the loss of the policy gradient, a critic, imitation and preference, and text that is
+learned without gradients.
+"""
 
 from typing import Annotated, Literal, Self
 
@@ -25,6 +27,9 @@ _SURROGATES_WITH: dict[str, tuple[str, ...]] = {
     "tau_pos": ("sapo",),
     "tau_neg": ("sapo",),
 }
+Level = Literal["token", "turn", "bad"]
+BUILT_IN_EDITORS = ("base", "quote")
+"""Editors that are no peer."""
 
 
 class SmoothingOptions(Options):
@@ -135,3 +140,100 @@ class LossOptions(Selective):
                 "away; give clip_high, or write surrogate=clip"
             )
         return self
+
+
+class CriticOptions(Options):
+    """A value function per trained adapter: an adapter of the same shape and a linear head, never published.
+
+    `level`: whose advantages; of each token (`token`, PPO), one per turn (`turn`), or of each token where only turns
+    are discounted (`bad`, POAD). `gamma` and `lam` are those of generalised advantage estimation. `whiten`: the
+    advantages of an adapter's tokens get mean 0 and standard deviation 1 in each step.
+
+    `lr` falls as the learner's does, `epochs` are passes over the batch, in `minibatches` optimiser steps each; betas,
+    weight decay and the bound of the gradient are the learner's. `clip`: a value counts as moved from the one before
+    the step by this at most, where that makes the loss greater; None: no bound.
+    """
+
+    level: Level = "token"
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
+    lam: Annotated[float, Field(ge=0, le=1)] = 0.95
+    whiten: bool = True
+    lr: Annotated[float, Field(gt=0)] = 3e-3
+    epochs: Positive = 4
+    minibatches: Positive = 4
+    clip: NonNegative | None = None
+
+    def why_idle(self, name: str, *, is_tree: bool) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        between_turns = {"token": (), "bad": ("gamma",), "turn": ("gamma", "lam")}
+        if is_tree and name in between_turns[self.level]:
+            return "in tree sampling a trajectory is one turn, so nothing is discounted from turn to turn"
+        return None
+
+
+class PreferenceOptions(Options):
+    """loss = `sft` x mean of -log pi over the tokens of positives + `dpo` x mean over pairs of -log sigmoid(margin).
+
+    `value`: what a candidate is worth: the share of won episodes below it in its tree (`outcome`), or its reward as
+    `algorithm.reward` adds it up (`reward`). It is positive where that is above `threshold`; None: above the mean of
+    its siblings. Pairs are a positive and a negative of the same prompt and state; roles `sft_only` only imitate.
+    `repairs`: what the reflector says (`sampler.attempts.guide=repair`) is imitated by whoever failed, too, as the
+    answer to its own prompt. `beta` and `reference` are DPO's: the base with its adapter off, or the adapter as the
+    step began (`start`).
+    """
+
+    value: Literal["outcome", "reward"] = "outcome"
+    threshold: float | None = 0.5
+    sft: NonNegative = 1.0
+    dpo: NonNegative = 1.0
+    beta: Annotated[float, Field(gt=0)] = 0.1
+    reference: Literal["base", "start"] = "base"
+    sft_only: tuple[str, ...] = ()
+    repairs: bool = False
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name in ("beta", "reference", "sft_only") and not self.dpo:
+            return "dpo is 0: nothing is learned from pairs"
+        return None
+
+    @model_validator(mode="after")
+    def _something_is_learned(self) -> Self:
+        if not self.sft and not self.dpo:
+            raise ValueError("sft and dpo are both 0: nothing would be learned; give one of them a weight above 0")
+        if self.sft_only and not self.sft:
+            raise ValueError(f"roles {list(self.sft_only)} only imitate and sft is 0: give it a weight, or no sft_only")
+        return self
+
+
+class ExperienceOptions(Options):
+    """How libraries of experiences are written.
+
+    `editor`: `base` asks the run's own base LLM, any other name the peer of that name (`peers.NAME.url`); `quote` asks
+    nobody and writes down how the role answered in an episode that did better than others of its group.
+    `score`: whether an episode was solved, or the role's reward as `algorithm.reward` adds it up.
+    `sees`: an editor is shown the role's `own` turns alone, or those of the whole `team`.
+
+    `most` experiences of `characters` characters each are in a library, and at most `per_group` come of one group.
+    `max_tokens`, `temperature`: of each of the editor's answers.
+    """
+
+    editor: Annotated[str, Field(min_length=1)] = "base"
+    score: Literal["success", "reward"] = "success"
+    sees: Literal["own", "team"] = "own"
+    most: Positive = 32
+    characters: Positive = 400
+    per_group: Positive = 2
+    max_tokens: Positive = 1024
+    temperature: NonNegative = 0.0
+
+    @property
+    def peer(self) -> str | None:
+        """The peer that edits; None: it is no peer."""
+        return None if self.editor in BUILT_IN_EDITORS else self.editor
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if self.editor == "quote" and name in ("sees", "max_tokens", "temperature"):
+            return "editor=quote asks no model"
+        return None

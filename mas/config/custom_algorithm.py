@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from mas.algorithms.base import Algorithm, Row
 from mas.algorithms.registry import find_algorithm
 from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
-from mas.config.losses import LossOptions
 from mas.config.owned import HAD_NONE, check_places, had_no_options, place
+from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options

@@ -1,8 +1,9 @@
-"""The grouped LoRA linear of training: tokens of many adapters in one batch, sorted by adapter, over one frozen base.
+"""The weights of LoRA adapters, and what they add to a linear layer where a batch has tokens of many adapters.
 
-The base's product is computed once for all tokens. Each adapter adds its own low-rank product to its own tokens, in
-place; backward does the same with the gradients. No adapter's weights touch another adapter's tokens, so its gradient
-cannot either. On CUDA the low-rank products of all adapters are grouped matrix products where torch has them.
+Rows or tokens are sorted by adapter. The base's product is computed once for all of them, and each adapter adds its own
+low-rank product to its own part, in place: `Slices` without gradients, `Segments` where a batch is trained, whose
+backward does the same with the gradients. No adapter's weights touch another adapter's tokens, so its gradient cannot
+either. On CUDA the low-rank products of all adapters are grouped matrix products where torch has them.
 
 Shape legend: N rows of T tokens, M = N T, I inputs, O outputs, R rank; G segments.
 Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
@@ -11,14 +12,48 @@ Source: LoRA, arXiv 2106.09685, section 4: h = W x + (alpha / r) B A x.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from mas.config.options import LoraOptions
 from mas.core.errors import ModelError
-from mas.serving.weights import AdapterWeights
+
+Siblings = Sequence[tuple[str, nn.Linear]]
+"""Layers that read one input, by name."""
+_ALIGNED = 8
+"""Grouped products want rows of a multiple of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdapterWeights:
+    """One adapter: per layer name the pair A [R, I], B [O, R]. `options` gives rank and scale."""
+
+    options: LoraOptions
+    pairs: Mapping[str, tuple[Tensor, Tensor]] = field(repr=False)
+
+    @property
+    def scale(self) -> float:
+        """alpha / rank."""
+        return self.options.alpha / self.options.rank
+
+    def parameters(self) -> list[Tensor]:
+        """All tensors in a fixed order: A then B, layer by layer."""
+        return [tensor for pair in self.pairs.values() for tensor in pair]
+
+    def approach(self, other: AdapterWeights, share: float) -> None:
+        """Move every number by this share of its distance to that of the other adapter, in place."""
+        with torch.no_grad():
+            for mine, its in zip(self.parameters(), other.parameters(), strict=True):
+                mine.lerp_(its, share)
+
+    def snapshot(self) -> AdapterWeights:
+        """A frozen copy that later training cannot change."""
+        return AdapterWeights(
+            self.options, {name: (a.detach().clone(), b.detach().clone()) for name, (a, b) in self.pairs.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +77,40 @@ def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[
     return tuple(found)
 
 
-Siblings = Sequence[tuple[str, nn.Linear]]
-"""Layers that read one input, by name."""
+class Mix(Protocol):
+    """Who speaks in which rows of a batch."""
+
+    def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
+        """The layer `name` of `x`: the base's product with every token's own low-rank product added, [N, T, O]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Rows sorted by adapter: one pair of products per slice, in place. Without gradients."""
+
+    routes: tuple[Segment, ...]
+
+    def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
+        y_NTO: Tensor = base(x_NTI)
+        if all(route.weights is None or name not in route.weights.pairs for route in self.routes):
+            return y_NTO
+        if self.routes[-1].stop != x_NTI.shape[0]:
+            raise ModelError(f"adapter routes cover {self.routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
+        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.view(-1, y_NTO.shape[-1]), x_NTI.shape[1]
+        for route in self.routes:
+            if route.weights is not None and name in route.weights.pairs:
+                rows = slice(route.start * tokens, route.stop * tokens)
+                _add(name, route.weights, x_MI[rows], y_MO[rows])
+        return y_NTO
+
+
+def _add(name: str, weights: AdapterWeights, x_MI: Tensor, y_MO: Tensor) -> None:
+    a_RI, b_OR = weights.pairs[name]
+    low = x_MI.to(a_RI.dtype) @ a_RI.T
+    if y_MO.dtype == b_OR.dtype:
+        y_MO.addmm_(low, b_OR.T, alpha=weights.scale)
+    else:
+        y_MO.copy_(torch.addmm(y_MO.to(b_OR.dtype), low, b_OR.T, alpha=weights.scale))
 
 
 class Segments:
@@ -116,10 +183,6 @@ class Segments:
         added_MO = nn.functional.grouped_mm(low_MR, torch.stack(high_GRO), offs=self.ends_G)
         y_NTO: Tensor = base(x_NTI)
         return y_NTO + added_MO.view_as(y_NTO)
-
-
-_ALIGNED = 8
-"""Grouped products want rows of a multiple of 16 bytes."""
 
 
 def has_grouped_products(x_NTI: Tensor) -> bool:

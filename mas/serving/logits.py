@@ -1,29 +1,40 @@
-"""The output layer where only some logits are wanted: chunk by chunk, and gone when forward ends.
+"""From hidden states to logits, and from logits to tokens.
 
-Of R places of a batch (readings) the head yields the log-sum-exp and the entropy of the whole vocabulary and the logits
-of P wanted tokens. Each is one number whose slope towards its hidden state is one vector of D numbers: p W for the
-log-sum-exp, where p are the probabilities. So the slopes are made together with the numbers, from the same chunk of the
-matrix [R, V], and backward neither keeps nor computes it again. The share p of a picked token is added in backward: the
-slope of its log-probability is 1 - p, which is lost in bfloat16 where it is a difference of two sums.
+The output layer where only some logits are wanted: chunk by chunk, and gone when forward ends. Of R places of a batch
+(readings) the head yields the log-sum-exp and the entropy of the whole vocabulary and the logits of P wanted tokens.
+Each is one number whose slope towards its hidden state is one vector of D numbers: p W for the log-sum-exp, where p are
+the probabilities. So the slopes are made together with the numbers, from the same chunk of the matrix [R, V], and
+backward neither keeps nor computes it again. The share p of a picked token is added in backward: the slope of its
+log-probability is 1 - p, which is lost in bfloat16 where it is a difference of two sums.
 
-Shape legend: R readings, C of one chunk, P picks, D hidden size, V vocabulary.
+Which tokens may be drawn (`supports_of`): what a grammar allows, less the unlikely ones. Drawing them (`draw_tokens`)
+depends on the request's seed and the position alone, not on carried random state, so that a batch's other members
+cannot change it.
+
+Shape legend: N rows, R readings, C of one chunk, P picks, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from mas.core.engine import Sampling
 from mas.core.errors import ModelError
 from mas.core.support import unpack_support
 
 IMPOSSIBLE = -1e30
 """The logit of a token outside the support: its probability is 0, and 0 times it is 0, unlike with infinity."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +185,96 @@ class _Pick(torch.autograd.Function):
             weight_P1 *= slope_P[:, None]
         into_RD.index_add_(0, picks.reading_P, head.weight_VD[picks.token_P] * weight_P1.to(into_RD.dtype))
         return into_RD, None, None, None, None
+
+
+def supports_of(
+    logits_NV: Tensor, samplings: Sequence[Sampling], masks: Sequence[NDArray[np.bool_] | None]
+) -> Tensor | None:
+    """[N, V], true where a row may draw; None: every row may draw any token.
+
+    Args:
+        masks: what a row's grammar allows, [V]; None: any token.
+    """
+    if not any(sampling.is_restricted for sampling in samplings):
+        return None
+    support_NV = torch.ones_like(logits_NV, dtype=torch.bool)
+    for row, mask_V in enumerate(masks):
+        if mask_V is not None:
+            support_NV[row] = torch.from_numpy(mask_V).to(logits_NV.device)
+    rows = [row for row, sampling in enumerate(samplings) if sampling.is_truncated]
+    if rows:
+        taken = [samplings[row] for row in rows]
+        heat_N1 = torch.tensor([sampling.temperature for sampling in taken], device=logits_NV.device)[:, None]
+        scores_NV = (logits_NV[rows].float() / heat_N1).masked_fill(~support_NV[rows], -torch.inf)
+        support_NV[rows] = likely(scores_NV, taken)
+    return support_NV
+
+
+def likely(scores_NV: Tensor, samplings: Sequence[Sampling], first: int = 512) -> Tensor:
+    """[N, V], true for tokens that `min_p`, then `top_k`, then `top_p` leave; of equally likely ones all or none.
+
+    Args:
+        scores_NV: logits over temperature, -inf where a token is not possible; one is possible in each row.
+        first: how many of the most likely tokens are sorted, if they are enough; all otherwise.
+    """
+    device, size = scores_NV.device, scores_NV.shape[-1]
+    first = min(size, max(first, *(sampling.top_k for sampling in samplings)))
+    top_NF = scores_NV.topk(first).values
+    min_p = torch.tensor([sampling.min_p for sampling in samplings], device=device)[:, None]
+    top_k = torch.tensor([min(sampling.top_k or size, size) for sampling in samplings], device=device)[:, None]
+    top_p = torch.tensor([sampling.top_p for sampling in samplings], device=device)[:, None]
+    least_N1 = top_NF[:, :1] + min_p.log()
+    has_k = top_k < size
+    least_N1 = torch.where(has_k, least_N1.maximum(top_NF.gather(-1, top_k.clamp(max=first) - 1)), least_N1)
+    left_NV = scores_NV.masked_fill(scores_NV < least_N1, -torch.inf)
+    before_NF = (top_NF.masked_fill(top_NF < least_N1, -torch.inf) - left_NV.logsumexp(-1, keepdim=True)).exp()
+    before_NF = before_NF.cumsum(-1).roll(1, -1)  # probability of all that are more likely
+    whole_N1 = before_NF[:, :1].clone()
+    has_p = top_p < 1
+    if first < size and bool((has_p & (whole_N1 < top_p) & (top_NF[:, -1:] >= least_N1)).any()):
+        return likely(scores_NV, samplings, size)
+    before_NF[:, 0] = 0
+    last_N1 = (before_NF < top_p).sum(-1, keepdim=True).clamp(min=1) - 1
+    least_N1 = torch.where(has_p, least_N1.maximum(top_NF.gather(-1, last_N1)), least_N1)
+    return (scores_NV >= least_N1) & (scores_NV > -torch.inf)
+
+
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
+    """N numbers in [0, 1): splitmix64 of seed and position. Source: Steele, Lea and Flood, OOPSLA 2014."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(seeds, dtype=np.uint64) + _GOLDEN * (np.asarray(positions, dtype=np.uint64) + np.uint64(1))
+        z = (z ^ (z >> np.uint64(30))) * _MIX_1
+        z = (z ^ (z >> np.uint64(27))) * _MIX_2
+        z ^= z >> np.uint64(31)
+    drawn: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return drawn
+
+
+def draw_tokens(
+    logits_NV: Tensor,
+    temperatures: Sequence[float],
+    seeds: Sequence[int],
+    positions: Sequence[int],
+    support_NV: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One token per row by inverse transform; a temperature of 0 takes the most likely one.
+
+    Args:
+        support_NV: true where a token may be drawn; None: everywhere.
+
+    Returns:
+        tokens_N, and logprobs_N under softmax(logits / T) over the support, with T = 1 for greedy rows.
+    """
+    if support_NV is not None:
+        logits_NV = logits_NV.masked_fill(~support_NV, -torch.inf)
+    heat = torch.tensor([t if t > 0 else 1.0 for t in temperatures], device=logits_NV.device)
+    logprobs_NV = torch.log_softmax(logits_NV.float() / heat[:, None], dim=-1)
+    cdf_NV = logprobs_NV.double().exp().cumsum(-1)
+    u_N = torch.from_numpy(uniforms(seeds, positions)).to(logits_NV.device)
+    drawn = torch.searchsorted(cdf_NV, (u_N * cdf_NV[:, -1])[:, None], right=True)[:, 0]
+    greedy = torch.tensor([t == 0 for t in temperatures], device=logits_NV.device)
+    drawn = drawn.clamp(max=logits_NV.shape[-1] - 1)
+    if support_NV is not None:  # a number next to 1 can round to behind the last token that is possible
+        greedy |= ~support_NV.gather(-1, drawn[:, None])[:, 0]
+    tokens_N = torch.where(greedy, logits_NV.argmax(-1), drawn)
+    return tokens_N, logprobs_NV.gather(-1, tokens_N[:, None])[:, 0]

