@@ -20,7 +20,7 @@ from mas.core.records import Episode
 from mas.observe.atomic import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
-from mas.overrides import PLAYING, check_sampling, check_used
+from mas.runs.overrides import PLAYING, check_sampling, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mas.config.sources import chat_options
 from mas.core.engine import Engine, Request, Sampling
 from mas.league.match import Chance
-from mas.scenarios.bridges.words import LONGEST_ACTION
+from mas.scenarios.game_rules import LONGEST_ACTION
 from mas.serving.remote_chat import ChatEngine
 
 _MOVE = re.compile(r"^[\s*`>]*MOVE[\s:*`]+(?P<move>.+?)[\s*`]*$", re.MULTILINE)

@@ -19,7 +19,7 @@ from mas.league.standings import Standings, standings
 from mas.league.store import LeagueStore
 from mas.league.tell import ladder, notes
 from mas.league.tournament import Terms
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 
 GAME, NAME = "two_player:kuhn_poker", "self-play"

@@ -29,7 +29,7 @@ from mas.league.respond import train_against
 from mas.league.runs import open_runs
 from mas.league.tell import growth_line
 from mas.observe.atomic import write_text_atomic
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 from mas.training.exploitability import scored_policy
 

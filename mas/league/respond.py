@@ -27,7 +27,7 @@ from mas.league.runs import game_id
 from mas.league.sources import pinned
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 from mas.training.trainer import TrainingOutcome
 

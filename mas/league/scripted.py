@@ -7,8 +7,8 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.league.games import SEVERAL, LeagueWorld, translated
 from mas.league.match import Chance
-from mas.scenarios.against import Policy
-from mas.scenarios.bridges.game import game_below
+from mas.scenarios.game import game_below
+from mas.scenarios.wrappers import Policy
 
 OPEN_SPIEL, SOLVER = "open_spiel:", "solver"
 KINDS = ("random", "solver", "minimax", "cfr", "mcts")

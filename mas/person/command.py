@@ -26,9 +26,8 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, check_sampling, check_used
-from mas.runs.resolve import resolve
-from mas.runs.scenario import check_fits, configured_scenario
+from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
+from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.folder import expert_of

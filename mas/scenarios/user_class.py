@@ -36,8 +36,8 @@ from mas.core.team import TeamSpec
 from mas.core.user_code import load_module
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
-from mas.scenarios.bridges.replay import ReplayEnvironment
 from mas.scenarios.folder import NoOwnTerms
+from mas.scenarios.replay import ReplayEnvironment
 from mas.scenarios.world import is_held_out
 
 NEEDED = ("reset", "observe", "step")
@@ -53,7 +53,7 @@ _ATTEMPTS = 2000
 
 
 class UserWorld:
-    """One episode of a class with the short list of methods. Satisfies `mas.scenarios.bridges.replay.ReplayedWorld`."""
+    """One episode of a class with the short list of methods. Satisfies `mas.scenarios.replay.ReplayedWorld`."""
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
         self.made, self.paid, self.steps = _called("the constructor", make), 0.0, 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
 from mas.graph.find import find_team
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.study.options import CaseOptions, StudyOptions
 
 ABLATION = "ablation"

@@ -15,8 +15,7 @@ from mas.core.cost import FREE, Cost
 from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.scenario import Scenario
 from mas.observe.atomic import write_bytes_atomic, write_text_atomic
-from mas.runs.resolve import resolve, resolve_training
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario, resolve, resolve_training
 from mas.serving.weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs

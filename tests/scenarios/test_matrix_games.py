@@ -13,7 +13,6 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import EnvironmentFault
 from mas.scenarios import build_scenario
-from mas.scenarios.against import Against, random_policy
 from mas.scenarios.matrix_games.environment import (
     COLUMN,
     GAMES,
@@ -29,6 +28,7 @@ from mas.scenarios.matrix_games.environment import (
 )
 from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
+from mas.scenarios.wrappers import Against, random_policy
 from mas.testing.environment import EnvironmentContract
 
 

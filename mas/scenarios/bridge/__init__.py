@@ -24,8 +24,8 @@ from mas.scenarios.bridge.environment import (
     word_teams,
 )
 from mas.scenarios.bridges import PREFIX, open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.folder import FolderScenario
+from mas.scenarios.game import GameEnvironment
 from mas.scenarios.registry import ScenarioEntry
 
 Style = Literal["letters", "words"]
@@ -109,7 +109,7 @@ def _content(random: Random, name: str) -> str:
     package, _, dataset = name.partition(":")
     if package != "reasoning_gym":
         return str(random.getrandbits(48))
-    from mas.scenarios.bridges.reasoning_gym import ask  # it imports numpy, which `mas --help` does without
+    from mas.scenarios.reasoning.environment import ask  # it imports numpy, which `mas --help` does without
 
     return str(ask(dataset, {}, random).entry["question"])
 

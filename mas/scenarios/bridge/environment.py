@@ -11,8 +11,8 @@ from mas.core.environment import Environment, EnvironmentSpec, Observation, Task
 from mas.core.errors import ConfigError
 from mas.core.team import RoleSpec, TeamSpec
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.game import GameEnvironment, game_below
-from mas.scenarios.wrapped import TalliedGame
+from mas.scenarios.game import GameEnvironment, game_below
+from mas.scenarios.wrappers import TalliedGame
 
 SYMBOLS = string.digits + string.ascii_lowercase + string.ascii_uppercase
 """Characters that stand for actions 0, 1, 2, ..."""

@@ -22,7 +22,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
 from mas.scenarios.bridges.packages import OwnChance, load_package
-from mas.scenarios.bridges.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayEnvironment
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
 SEAT = "team"

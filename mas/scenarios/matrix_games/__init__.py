@@ -9,7 +9,6 @@ from pydantic import Field
 
 from mas.config.options import Options
 from mas.core.environment import Environment
-from mas.scenarios.against import Against
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.matrix_games.environment import (
     COLUMN,
@@ -23,6 +22,7 @@ from mas.scenarios.matrix_games.environment import (
     make,
 )
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.wrappers import Against
 
 VIEWS = ("analyst", "player", "solo")
 

@@ -11,10 +11,10 @@ import numpy as np
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.messages import Payload
 from mas.core.reward import Move
-from mas.scenarios.against import Against, Policy
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.regret import Array, hedge, hedge_step, hindsight, regret_matching
 from mas.scenarios.world import RecordWorld
+from mas.scenarios.wrappers import Against, Policy
 
 
 class MatrixGame(NamedTuple):

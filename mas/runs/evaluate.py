@@ -20,9 +20,17 @@ from mas.core.script import random_script
 from mas.core.tasks import Finite
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
-from mas.runs.resolve import resolve
-from mas.runs.scenario import configured_scenario
+from mas.runs.overrides import (
+    PLAYING,
+    Overrides,
+    RunDir,
+    Sampled,
+    check_sampling,
+    check_used,
+    tell_loading,
+    transferred,
+)
+from mas.runs.resolve import configured_scenario, resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.folder import expert_of
 from mas.training.setup import Setup
