@@ -20,14 +20,13 @@ from mas.core.scenario import Mixable
 from mas.core.seeds import derive_seed
 from mas.core.together import together
 from mas.league.games import LeagueWorld, full_options
-from mas.league.growth_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
-from mas.league.match import play
-from mas.league.maximin import Mix
-from mas.league.pairing import Fixture
+from mas.league.match import Fixture, play
+from mas.league.payoff import Mix
 from mas.league.psro import Expected, Iteration, expected_of, psro
+from mas.league.psro_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
 from mas.league.respond import train_against
-from mas.league.runs import open_runs
 from mas.league.tell import growth_line
+from mas.league.trained_players import open_runs
 from mas.observe.atomic import write_text_atomic
 from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
