@@ -169,8 +169,7 @@ def serve(
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
-    from mas.endpoint.address import bind
-    from mas.endpoint.hosts import known_hosts
+    from mas.endpoint.address import bind, known_hosts
 
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))

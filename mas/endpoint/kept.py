@@ -24,7 +24,7 @@ from mas.core.errors import ConfigError, JournalError
 from mas.core.naming import listed
 from mas.core.seeds import derive_seed, digest
 from mas.core.together import together
-from mas.endpoint.ask import seeds_from
+from mas.endpoint.completions import seeds_from
 from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
