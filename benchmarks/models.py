@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mas.core.seeds import derive_seed
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.model import WEIGHTS, BaseModel
 from mas.serving.peft_files import to_files
 from mas.serving.weights import AdapterWeights

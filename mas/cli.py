@@ -30,8 +30,7 @@ from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
 from mas.league.command import league
-from mas.observe.command import timeline
-from mas.observe.trust_option import Trust
+from mas.observe.command import Trust, timeline
 from mas.person.command import play
 from mas.runs.evaluate import evaluate
 from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading

@@ -295,7 +295,7 @@ def test_a_team_of_any_name_is_trained_from_the_file_that_was_just_written(
 
 
 SPY = """from pathlib import Path
-from mas.roles.executor import Executor
+from mas.roles.builtin import Executor
 
 Path(__file__).with_suffix(".ran").write_text("")
 

@@ -38,8 +38,8 @@ from mas.league.tell import (
     verdict_line,
 )
 from mas.league.tournament import Terms
-from mas.observe.atomic import write_text_atomic
-from mas.observe.curves_svg import curves_svg
+from mas.observe.charts import curves_svg
+from mas.observe.files import write_text_atomic
 from mas.observe.significance import bonferroni, games_needed, holm
 
 

@@ -24,7 +24,7 @@ from mas.league.match import LeagueMember, PlayedGame
 from mas.league.players import pinned, played
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, points_of
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.observe.significance import Interval, mean_interval, wilson
 
 Measure = Literal["points", "payoff"]

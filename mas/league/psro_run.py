@@ -27,7 +27,7 @@ from mas.league.psro_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep
 from mas.league.respond import train_against
 from mas.league.tell import growth_line
 from mas.league.trained_players import open_runs
-from mas.observe.atomic import write_text_atomic
+from mas.observe.files import write_text_atomic
 from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 from mas.training.exploitability import scored_policy

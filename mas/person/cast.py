@@ -17,7 +17,7 @@ from mas.core.script import Script
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.chance import random_answer
+from mas.roles.base import random_answer
 
 Others = Literal["model", "random", "expert"]
 

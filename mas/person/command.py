@@ -25,7 +25,7 @@ from mas.core.script import Script, random_script
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.find import find_team
-from mas.observe.trust_option import Trust
+from mas.observe.command import Trust
 from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario

@@ -3,19 +3,19 @@
 import json
 import re
 from collections.abc import Sequence
+from random import Random
 from typing import ClassVar
 
 from mas.core.engine import Grammar
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.grammar import invalid_reason
-from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
+from mas.core.messages import PAYLOADS, Action, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
-from mas.core.role import Message, View
+from mas.core.role import Message, Role, View
 from mas.core.team import USUAL_ITEMS, RoleSpec
 from mas.graph.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
-from mas.roles.lists import listed
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
@@ -245,3 +245,38 @@ class PromptedRole:
                 )
         if "" in self.spec.choices:
             raise ConfigError(f"{where} lists an empty choice; every choice needs at least one character")
+
+
+_MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+NOTHING = "none"
+"""The answer that is an empty list."""
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The items of a text: one per line, without the mark or number that it may begin with; `none` alone has none."""
+    lines = (_MARK.sub("", line, count=1).strip() for line in text.splitlines() if line.strip())
+    items = tuple(line for line in lines if line)
+    return () if [item.strip(".").casefold() for item in items] == [NOTHING] else items
+
+
+def random_answer(role: Role, random: Random, legal: Sequence[str] = ()) -> str | None:
+    """One of the role's choices, several in a row where its answers are spelled, one of them a line in a list.
+
+    None: it has no choices, or none that it can read; any text may then be right.
+
+    Args:
+        legal: what the environment allows now, for a role that acts and declares no choices of its own.
+    """
+    choices = role.choices if isinstance(role, PromptedRole) else role.spec.choices
+    if not choices and role.emits == Action.kind:
+        choices = tuple(legal)
+    readable = [choice for choice in choices if not isinstance(role.parse(choice), Failure)]
+    if not readable:
+        return None
+    number, between = 1, ""
+    if role.emits == Items.kind and isinstance(role, PromptedRole):
+        number, between = random.randint(1, role.max_items), "\n"
+    elif isinstance(role, PromptedRole) and role.spec.choices and role.is_spelled:
+        number = random.randint(1, role.spec.max_tokens)
+    text = between.join(random.choice(readable) for _ in range(number))
+    return random.choice(readable) if isinstance(role.parse(text), Failure) else text

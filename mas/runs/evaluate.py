@@ -18,8 +18,8 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.printable import printable
 from mas.core.script import random_script
 from mas.core.tasks import Finite
+from mas.observe.command import Trust
 from mas.observe.progress import counting
-from mas.observe.trust_option import Trust
 from mas.runs.overrides import (
     PLAYING,
     Overrides,

@@ -22,7 +22,7 @@ from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.core.together import together
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import exported_files, from_directory, to_files
 from mas.serving.publication import AdapterHost, AdapterVersion, Probe, Publication, canary

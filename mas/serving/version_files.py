@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 
 _MEMORY = Path("/dev/shm")
 _PREFIX = "mas-adapters-"

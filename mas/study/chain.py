@@ -14,7 +14,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.script import random_script
-from mas.observe.results import SUCCESS
+from mas.observe.report_records import SUCCESS
 from mas.runs.resolve import configured_scenario, resolve, resolve_training
 from mas.scenarios.attempts.environment import SOLO
 from mas.scenarios.folder import expert_of

@@ -20,8 +20,7 @@ from mas.core.cost import Cost
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
-from mas.observe.curves import joined_curve
-from mas.observe.metrics import read_metrics
+from mas.observe.metrics import joined_curve, read_metrics
 from mas.observe.report_records import Chart, Series
 
 SUCCESS = "eval/greedy/success"

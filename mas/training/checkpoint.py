@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mas.core.cost import Cost
 from mas.core.errors import CheckpointError
-from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
+from mas.observe.files import delete_directory, is_relative, write_directory_atomic
 from mas.serving.lora import AdapterBank
 from mas.serving.peft_files import from_directory, to_files
 from mas.serving.weights import AdapterWeights

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mas.config.options import SMOLLM2
 from mas.core.errors import ConfigError, MasError, RefusedRequest
-from mas.observe.remaining import rough_time
+from mas.observe.durations import rough_time
 from mas.serving.decode_check import check_decoding
 from mas.serving.footprint import Footprint
 from mas.serving.model import BaseModel, ModelText, load_base, load_text

@@ -14,7 +14,7 @@ from mas.core.records import Turn
 from mas.core.seeds import derive_seed
 from mas.core.tasks import Finite
 from mas.core.together import together
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.training.base import Note, open_base
 from mas.training.rewards import rewards_of
 from mas.training.sampling.modes import SAMPLERS

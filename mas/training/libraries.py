@@ -20,7 +20,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.core.together import together
 from mas.roles import build_roles
-from mas.roles.experiences import taught, unlearned
+from mas.roles.builtin import taught, unlearned
 from mas.serving.weights import AdapterWeights
 from mas.training.adapter_assignment import AdapterAssignment
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint

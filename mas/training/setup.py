@@ -15,7 +15,7 @@ from mas.core.team import TeamSpec
 from mas.graph.find import find_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
-from mas.roles.experiences import taught
+from mas.roles.builtin import taught
 from mas.training.tasks.arms import Arm
 
 

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from mas.core.cost import FREE, Cost, Prompts
 from mas.core.records import Episode
-from mas.observe.jsonl import JsonLines
+from mas.observe.durations import TimeLeft, rough_time
+from mas.observe.files import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
-from mas.observe.remaining import TimeLeft, rough_time
 from mas.serving.speed import Speed
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.setup import Setup

@@ -21,7 +21,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.messages import Failure, Payload, Plan
 from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.roles.builtin import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
 from mas.scenarios.world import RecordEnvironment, kept_text

@@ -20,7 +20,7 @@ from mas.core.environment import EnvironmentSpec, Task
 from mas.core.joint import joint_action, read_joint
 from mas.core.messages import Failure, Payload, Plan
 from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.roles.builtin import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.folder import FolderScenario
 from mas.scenarios.noisy_teacher import NoisyTeacher

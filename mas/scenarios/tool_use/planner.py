@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from mas.core.messages import Payload, Plan
-from mas.roles.planner import Planner
+from mas.roles.builtin import Planner
 
 ENOUGH = ("=", "answer", "nothing")
 """What it says when no tool is needed any more: in compact form, in JSON, and in words."""

@@ -16,7 +16,7 @@ from mas.core.errors import ToolRefused
 from mas.core.joint import joint_action, read_joint
 from mas.core.messages import Failure, Payload, Plan
 from mas.core.reward import Move
-from mas.roles.planner import Planner
+from mas.roles.builtin import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import LOOK_UP, ToolRules
 from mas.scenarios.workflow.jobs import (

@@ -6,7 +6,7 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.experiences import is_reader
+from mas.roles.builtin import is_reader
 from mas.training.setup import Setup
 
 
