@@ -18,7 +18,7 @@ from mas.scenarios.bridges.open_spiel import GAMES
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO_GAMES
 from mas.scenarios.bridges.textarena import known_games
 from mas.scenarios.bridges.textworld import SIZES
-from mas.scenarios.reasoning.environment import known_datasets
+from mas.scenarios.reasoning.reasoning_gym import known_datasets
 
 IDS: Mapping[str, tuple[str, Iterable[str]]] = {
     "jaxmarl": ("jaxmarl", JAXMARL_GAMES),

@@ -109,7 +109,7 @@ def _content(random: Random, name: str) -> str:
     package, _, dataset = name.partition(":")
     if package != "reasoning_gym":
         return str(random.getrandbits(48))
-    from mas.scenarios.reasoning.environment import ask  # it imports numpy, which `mas --help` does without
+    from mas.scenarios.reasoning.reasoning_gym import ask  # it imports numpy, which `mas --help` does without
 
     return str(ask(dataset, {}, random).entry["question"])
 
