@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mas.core.naming import derive_seed
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import WEIGHTS, BaseModel

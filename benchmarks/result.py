@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.machine import Machine
 from benchmarks.rounds import Timing, ratio
 from mas.core.errors import RunDirectoryError
-from mas.observe.atomic import write_bytes_atomic
+from mas.observe.files import write_bytes_atomic
 
 LEFT_OUT = "left out"
 """Why a target was not measured whose competitor nobody asked for."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mas.api.evaluate import evaluate_async as evaluate_async
     from mas.api.league import League as League
     from mas.api.run import Run as Run
-    from mas.api.task import questions as questions
     from mas.api.team import Team as Team
+    from mas.api.train import questions as questions
     from mas.api.train import train as train
     from mas.api.train import train_async as train_async
     from mas.config.load import load_config as load_config
@@ -49,7 +49,7 @@ _HOMES = {
     "League": "mas.api.league",
     "Run": "mas.api.run",
     "Team": "mas.api.team",
-    "questions": "mas.api.task",
+    "questions": "mas.api.train",
     "trusting": "mas.config.trust",
 }
 

@@ -18,27 +18,23 @@ from rich.console import Console
 from rich.text import Text
 
 from mas import __version__
-from mas.algorithms_command import ASKED, algorithms
 from mas.api.train import train_setup
-from mas.bench import add_bench
 from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.commands import ASKED, add_bench, algorithms, demo, doctor
 from mas.config.access import PLAYS
 from mas.config.options import SMOLLM2
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.text import printable
-from mas.demo import demo
-from mas.doctor import doctor
-from mas.evaluating import evaluate
 from mas.league.command import league
-from mas.observe.command import timeline
-from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
+from mas.observe.command import Trust, timeline
 from mas.person.command import play
-from mas.playing import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
+from mas.runs.evaluate import evaluate
+from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
+from mas.runs.play import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
@@ -172,8 +168,7 @@ def serve(
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
-    from mas.endpoint.address import bind
-    from mas.endpoint.hosts import known_hosts
+    from mas.endpoint.address import bind, known_hosts
 
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))

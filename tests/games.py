@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from mas.core.environment import Environment, Step, Task
-from mas.scenarios.bridges.game import GameEnvironment
+from mas.scenarios.game import GameEnvironment
 from mas.testing.environment import EnvironmentContract, choose, everything
 
 Policy = Callable[[Environment, str, Random], str]

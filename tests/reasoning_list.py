@@ -24,7 +24,7 @@ import yaml
 
 from mas.core.naming import digest
 from mas.scenarios.bridges.packages import OwnChance
-from mas.scenarios.bridges.reasoning_gym import GymQuestion, ask
+from mas.scenarios.reasoning.reasoning_gym import GymQuestion, ask
 
 QUESTIONS = 4
 SLOW_S = 2

@@ -8,7 +8,7 @@ from benchmarks.probes.run import Report
 from benchmarks.probes.shapes import PROBES
 from benchmarks.probes.systems import SYSTEMS
 from mas.core.errors import ConfigError
-from mas.observe.atomic import write_bytes_atomic
+from mas.observe.files import write_bytes_atomic
 
 BEGIN = "<!-- probes -->"
 END = "<!-- end of probes -->"

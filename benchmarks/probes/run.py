@@ -17,7 +17,7 @@ from benchmarks.probes.judge import Kind
 from benchmarks.probes.options import ProbesBench
 from benchmarks.probes.shapes import PROBES
 from mas.core.errors import RunDirectoryError, RunError
-from mas.observe.atomic import write_bytes_atomic
+from mas.observe.files import write_bytes_atomic
 
 LIMIT_S = 120.0
 """Seconds for one process; importing the largest framework takes most of half a minute."""

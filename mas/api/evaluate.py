@@ -25,7 +25,7 @@ class Evaluations(dict[str, "Evaluation"]):
         self.title = title
 
     def _printout(self) -> Printout:
-        from mas.evaluating import print_results
+        from mas.runs.evaluate import print_results
 
         console = recording(_WIDTH)
         print_results(self, self.title, console)
@@ -67,7 +67,7 @@ def evaluate(
         MasError: `tasks` is below 1, there is no such run, it has learned nothing yet, or as
             `mas.training.compare.compare`.
     """
-    from mas.evaluating import asked_of, play, title_of
+    from mas.runs.evaluate import asked_of, play, title_of
 
     asked = asked_of(Path(run_dir), listed_overrides(overrides), tasks, is_sampled=is_sampled, on=on)
     return Evaluations(play(asked, console_of(console, quiet=quiet)), title_of(asked))

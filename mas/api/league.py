@@ -66,7 +66,7 @@ class League:
 
         Raises:
             ConfigError: no such game or player, no collection of players, two of one name, or a tournament of this
-                name with other terms. Otherwise as `mas.league.sources.open_players`.
+                name with other terms. Otherwise as `mas.league.players.open_players`.
         """
         from mas.league.actions import print_standings, tournament_of
         from mas.league.tournament import Terms

@@ -17,10 +17,10 @@ from mas.config.trust import check_links
 from mas.core.concurrency import asynchronous, exclusive, run_blocking
 from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
-from mas.observe.atomic import write_text_atomic
+from mas.observe.files import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
-from mas.overrides import PLAYING, check_sampling, check_used
+from mas.runs.overrides import PLAYING, check_sampling, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
@@ -173,7 +173,7 @@ class Run:
         Raises:
             ConfigError: there is no such metric. RunDirectoryError: nothing has been measured yet.
         """
-        from mas.observe.curves_svg import curves_svg
+        from mas.observe.charts import curves_svg
         from mas.study.curves import learning_curves, read_run
 
         run = read_run(self.path)

@@ -11,7 +11,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.machine import cache_directory
 from mas.core.naming import digest
 from mas.core.team import TeamSpec
-from mas.observe.atomic import write_text_atomic
+from mas.observe.files import write_text_atomic
 from mas.scenarios.named import trusted_team
 from mas.training.setup import compiled
 

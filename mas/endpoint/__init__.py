@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mas.endpoint.address import known_hosts
     from mas.endpoint.app import build_app
     from mas.endpoint.connections import Bounds
-    from mas.endpoint.hosts import known_hosts
     from mas.endpoint.kept import KeptRequests
     from mas.endpoint.models import RoleModel, Served
     from mas.endpoint.server import running
@@ -23,7 +23,7 @@ _MODULES = {
     "RoleModel": "models",
     "TeamModel": "teams",
     "build_app": "app",
-    "known_hosts": "hosts",
+    "known_hosts": "address",
     "running": "server",
 }
 

@@ -6,14 +6,21 @@ from dataclasses import dataclass, field
 
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
-from mas.endpoint.ask import seeds_of, texts_of, wanted_chat, wanted_completion
+from mas.endpoint.completions import (
+    Delta,
+    Wanted,
+    complete,
+    score_prompt,
+    seeds_of,
+    texts_of,
+    wanted_chat,
+    wanted_completion,
+)
 from mas.endpoint.errors import Refused
 from mas.endpoint.kept import KeptRequests, asked_of
+from mas.endpoint.limits import PromptReader
 from mas.endpoint.models import Served
-from mas.endpoint.prompts import PromptReader
-from mas.endpoint.reply import EndpointReply
-from mas.endpoint.shapes import Json, Shape
-from mas.endpoint.speak import Delta, Wanted, complete, score_prompt
+from mas.endpoint.responses import EndpointReply, Json, Shape
 from mas.endpoint.teams import TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 

@@ -1,8 +1,11 @@
-"""The endpoint as an application: routes, the key, and what is asked about the server itself."""
+"""The endpoint as an application: routes, the key, what is asked about the server itself, and questions to people."""
 
 import asyncio
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -13,16 +16,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
-from mas.core.errors import MasError
+from mas.core.errors import MasError, RefusedRequest
+from mas.endpoint.address import LOCAL, check_host
 from mas.endpoint.errors import Refused
-from mas.endpoint.exchange import Health, RequestExchange, check_key
-from mas.endpoint.gate import ConnectionGate
-from mas.endpoint.hosts import LOCAL, check_host
+from mas.endpoint.exchange import Health, Metrics, RequestExchange, check_key, read_body
 from mas.endpoint.kept import KeptRequests
-from mas.endpoint.metrics import Metrics
+from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
-from mas.endpoint.people import PeoplePages
-from mas.endpoint.prompts import PromptReader
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.human import HumanDesk
 
@@ -124,6 +124,48 @@ class _Pages:
 
     async def scrape(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+class AnswerRequest(BaseModel):
+    """What a person says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    text: Annotated[str, Field(max_length=65_536)]
+
+
+@dataclass(frozen=True, slots=True)
+class PeoplePages:
+    """The pages of one desk. `max_body`: bytes."""
+
+    desk: HumanDesk
+    max_body: int
+
+    async def questions(self, request: Request) -> Response:
+        """All open questions, the oldest first."""
+        return JSONResponse({"object": "list", "data": msgspec.to_builtins(self.desk.questions())})
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one.
+
+        Raises:
+            Refused: the body is not `{"text": ...}`, no such question is open, or its role cannot read the text.
+        """
+        name, body = request.path_params["name"], await read_body(request, self.max_body)
+        try:
+            answer = AnswerRequest.model_validate_json(body)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"]
+            raise Refused(400, f'an answer is {{"text": "..."}}: {said[:1].lower()}{said[1:]}', param="text") from None
+        if all(name != question.id for question in self.desk.questions()):
+            raise Refused(
+                404, f"no question {name!r} is open; GET /v1/questions lists those that are", code="no_question"
+            )
+        try:
+            self.desk.answer(name, answer.text)
+        except RefusedRequest as error:
+            raise Refused(400, str(error), param="text") from error
+        await self.desk.kept()
+        return JSONResponse({"id": name, "object": "answer"})
 
 
 class _Door:

@@ -19,8 +19,8 @@ from mas.bus.journal import Journal
 from mas.core.environment import Observation
 from mas.core.naming import local_name
 from mas.core.role import Role, View
+from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
-from mas.endpoint.hosts import LOCAL
 from mas.endpoint.kept import KeptRequests
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running

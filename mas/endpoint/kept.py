@@ -23,7 +23,7 @@ import msgspec
 from mas.core.concurrency import together
 from mas.core.errors import ConfigError, JournalError
 from mas.core.naming import derive_seed, digest, listed
-from mas.endpoint.ask import seeds_from
+from mas.endpoint.completions import seeds_from
 from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest

@@ -17,17 +17,15 @@ from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.text import printable
+from mas.league.checks import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
 from mas.league.export import export_tournament
 from mas.league.games import LeagueWorld, full_name, open_world
-from mas.league.gate import ancestors
-from mas.league.growth_terms import FILE, GrowthTerms, command_of
-from mas.league.playing import played
-from mas.league.pool import FORGETTING, GATE, GateTerms, enter, member_source, play_ancestors, pool_game
-from mas.league.records import LeagueMember
-from mas.league.sources import pinned
+from mas.league.match import LeagueMember
+from mas.league.players import pinned, played
+from mas.league.pool import FORGETTING, GATE, GateTerms, ancestors, enter, member_source, play_ancestors, pool_game
+from mas.league.psro_terms import FILE, GrowthTerms, command_of
 from mas.league.standings import Order, Standings, standings
 from mas.league.store import PLAY_AGAIN, LeagueStore
-from mas.league.stored import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
 from mas.league.tell import (
     differences,
     forgetting,
@@ -40,8 +38,8 @@ from mas.league.tell import (
     verdict_line,
 )
 from mas.league.tournament import Terms
-from mas.observe.atomic import write_text_atomic
-from mas.observe.curves_svg import curves_svg
+from mas.observe.charts import curves_svg
+from mas.observe.files import write_text_atomic
 from mas.observe.significance import bonferroni, games_needed, holm
 
 
@@ -84,7 +82,7 @@ def tournament_of(
 
 def grow_populations(terms: GrowthTerms, out: Path) -> None:
     """Grow populations, or what is left to be grown, and draw how far their mixes were from an equilibrium."""
-    from mas.league.growth import Populations
+    from mas.league.psro_run import Populations
 
     terms = msgspec.structs.replace(terms, game=full_name(terms.game))
     populations = Populations(terms, out, Console())

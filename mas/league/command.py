@@ -8,7 +8,7 @@ import typer
 
 from mas.core.errors import ConfigError
 from mas.core.text import printable
-from mas.observe.trust_option import Trust
+from mas.observe.command import Trust
 
 league = typer.Typer(name="league", help="Tournaments of a game, and a pool of members.", no_args_is_help=True)
 
@@ -72,9 +72,9 @@ def enter(
 ) -> None:
     """Let a candidate play for a place among the league's members. Exit code 1: it is not let in."""
     from mas.league.actions import enter_member
+    from mas.league.match import LeagueMember
+    from mas.league.players import candidate_of
     from mas.league.pool import GateTerms
-    from mas.league.records import LeagueMember
-    from mas.league.sources import candidate_of
 
     found, usual = candidate_of(source)
     gate = GateTerms(against=against, games=games, measure=by, threshold=threshold, confidence=confidence, seed=seed)
@@ -160,7 +160,7 @@ def psro(
 ) -> None:
     """Grow a population of adapters for each seat by best answers (PSRO). The same command again goes on."""
     from mas.league.actions import grow_populations
-    from mas.league.growth_terms import GrowthTerms
+    from mas.league.psro_terms import GrowthTerms
 
     terms = GrowthTerms(
         game=game,

@@ -13,13 +13,13 @@ from mas.config.load import load_config
 from mas.core.errors import RunDirectoryError
 from mas.league.export import export_tournament
 from mas.league.games import open_world
-from mas.league.playing import played
-from mas.league.records import PlayedGame
+from mas.league.match import PlayedGame
+from mas.league.players import played
 from mas.league.standings import Standings, standings
 from mas.league.store import LeagueStore
 from mas.league.tell import ladder, notes
 from mas.league.tournament import Terms
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 
 GAME, NAME = "two_player:kuhn_poker", "self-play"

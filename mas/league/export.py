@@ -13,12 +13,11 @@ import msgspec
 
 from mas.core.environment import Environment
 from mas.core.errors import RunDirectoryError
-from mas.league.match import replay
+from mas.league.match import PlayedGame, replay
 from mas.league.payoff import Payoff
-from mas.league.records import PlayedGame
 from mas.league.standings import Standings
 from mas.league.tell import difference_cells, notes
-from mas.observe.atomic import write_bytes_atomic, write_text_atomic
+from mas.observe.files import write_bytes_atomic, write_text_atomic
 
 COLUMNS = (
     *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high"),

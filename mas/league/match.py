@@ -1,16 +1,102 @@
-"""Plays one game: asks the seats that must move, at once if they move at once, and keeps what they said."""
+"""One game: its fixture, who is asked and what was said, and what is kept of it, enough for every table and to tell it
+move by move.
+
+`play` asks the seats that must move, at once if they move at once.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+import msgspec
+
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import EnvironmentFault
 from mas.core.naming import derive_seed
-from mas.league.pairing import Fixture
-from mas.league.records import PlayedGame, PlayedMove
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """One game to play: a player for each seat, in the game's order of seats, and the seed of its chance.
+
+    Attributes:
+        round: from 0.
+        number: of the game among those of the same players, from 0.
+    """
+
+    players: tuple[str, ...]
+    seed: int
+    round: int
+    number: int
+
+    @property
+    def id(self) -> str:
+        """The same for the same game of the same tournament, and for no other."""
+        return f"{self.round}/{self.number}/{'/'.join(self.players)}"
+
+
+class PlayedMove(msgspec.Struct, frozen=True):
+    """What one seat said at one step; `is_legal`: whether it moved the game."""
+
+    step: int
+    seat: str
+    player: str
+    text: str
+    is_legal: bool = True
+
+
+class PlayedGame(msgspec.Struct, frozen=True, kw_only=True):
+    """One game that was played to its end.
+
+    Attributes:
+        id: of its fixture, unique in its tournament.
+        round, number, seed: of its fixture.
+        players: by seat; `returns`: what each of them got, in the same order.
+        moves: all of them in order; those of one step were made at once.
+    """
+
+    id: str
+    round: int
+    number: int
+    seed: int
+    players: tuple[str, ...]
+    returns: tuple[float, ...]
+    moves: tuple[PlayedMove, ...]
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """By seat: 1 for having more than all others, 0 for less than somebody, shared by those who have the most."""
+        best = max(self.returns)
+        return tuple(1 / self.returns.count(best) if got == best else 0.0 for got in self.returns)
+
+    @property
+    def illegal(self) -> dict[str, int]:
+        """Player -> moves that were not legal, of those who made any."""
+        found: dict[str, int] = {}
+        for move in self.moves:
+            if not move.is_legal:
+                found[move.player] = found.get(move.player, 0) + 1
+        return found
+
+
+class LeagueMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A player that a league knows.
+
+    Attributes:
+        name: unique in its league.
+        source: how it is opened again, as `random` or `run:runs/kuhn@20`.
+        parent: the member it was trained from, None for the first.
+        step: training steps behind it.
+        notes: what the gate measured that let it in, and the like.
+    """
+
+    name: str
+    source: str
+    parent: str | None = None
+    step: int = 0
+    notes: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)

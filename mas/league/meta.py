@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from mas.core.errors import ConfigError
-from mas.league.maximin import Mix, most_even_maximin
-from mas.league.payoff import Matrix
+from mas.league.payoff import Matrix, Mix, most_even_maximin
 
 Fitness = Callable[[Mix, Mix], Mix]
 """Probabilities of the own players and of the others' -> what each own player is worth."""

@@ -12,9 +12,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from mas.core.errors import ConfigError
-from mas.league.maximin import Mix
 from mas.league.meta import MetaSolver, Mixes, exploitability, solve
-from mas.league.payoff import Matrix
+from mas.league.payoff import Matrix, Mix
 
 Player = TypeVar("Player")
 

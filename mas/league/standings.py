@@ -1,28 +1,95 @@
-"""What the games of a tournament say: a ladder with intervals, who differs from whom, and what no ladder can say."""
+"""What the games of a tournament say: a ladder with intervals, who differs from whom, and what no ladder can say.
 
-from collections.abc import Callable, Mapping, Sequence
+The unit of observation is a deal: the games of the same players and the same chance, from every seat, share its luck.
+Ratings are those of OpenSkill's Plackett-Luce model (Weng and Lin 2011).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
+from openskill.models import PlackettLuce
 
-from mas.league.deals import Deal, deals_of
+from mas.league.match import PlayedGame
 from mas.league.meta import alpha_rank, is_zero_sum, solve
 from mas.league.payoff import Payoff, circles_p, cyclic_share, payoff_matrix
-from mas.league.ratings import Rating, rate
-from mas.league.records import PlayedGame
 from mas.observe.significance import Difference, Interval, holm, mean_interval, paired, welch, wilson
 
 CYCLIC = 0.5
 """Above this share ratings say less than they hide."""
 SURE = 0.01
 """Circles that luck would make more often than this are not told."""
-
 Correction = Callable[[Sequence[float]], list[float]]
 """p values of a family of tests -> corrected ones."""
 Order = Literal["rating", "payoff"]
 """Of a ladder: ratings know who won, payoffs how much; in poker these differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """The games of the same players and the same chance: of each player the mean of what it got, and of its points."""
+
+    returns: Mapping[str, float]
+    points: Mapping[str, float]
+
+
+def deals_of(games: Iterable[PlayedGame]) -> list[Deal]:
+    """All deals, in the order of their first games."""
+    found: dict[tuple[int, tuple[str, ...]], list[PlayedGame]] = {}
+    for game in games:
+        found.setdefault((game.seed, tuple(sorted(game.players))), []).append(game)
+    return [
+        Deal(_means(same, [game.returns for game in same]), _means(same, [game.points for game in same]))
+        for same in found.values()
+    ]
+
+
+def _means(games: list[PlayedGame], values: list[tuple[float, ...]]) -> dict[str, float]:
+    got: dict[str, list[float]] = {}
+    for game, paid in zip(games, values, strict=True):
+        for name, value in zip(game.players, paid, strict=True):
+            got.setdefault(name, []).append(value)
+    return {name: fmean(paid) for name, paid in got.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """Skill is thought to be normal with mean `mu` and deviation `sigma`; everybody begins with 25 and 25/3."""
+
+    mu: float
+    sigma: float
+
+    @property
+    def ordinal(self) -> float:
+        """mu - 3 sigma: what a player is at least, all but surely; the ladder's order."""
+        return self.mu - 3 * self.sigma
+
+
+def rate(players: Sequence[str], played: Iterable[tuple[Sequence[str], Sequence[float]]]) -> dict[str, Rating]:
+    """Ratings after all games, taken in the order given.
+
+    A rating is one number for each player: where A beats B, B beats C and C beats A it misleads; see `cyclic_share`
+    and `mas.league.meta`.
+
+    Args:
+        players: all to be rated, those without a game too; games in which others sat, or one player twice, are
+            left out.
+        played: of each game the players by seat and what each got; more is better, equal is a draw.
+    """
+    model = PlackettLuce()
+    found = {name: model.rating(name=name) for name in players}
+    for seated, returns in played:
+        if len(set(seated)) == len(seated) and all(name in found for name in seated):
+            # A rank is a place: 0 for the best.
+            ranks = [float(sum(other > own for other in returns)) for own in returns]
+            for (rating,), name in zip(
+                model.rate([[found[name]] for name in seated], ranks=ranks), seated, strict=True
+            ):
+                found[name] = rating
+    return {name: Rating(float(rating.mu), float(rating.sigma)) for name, rating in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

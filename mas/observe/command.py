@@ -1,4 +1,6 @@
-"""The command `mas timeline`: what traced processes did, when, and inside what."""
+"""The command `mas timeline`: what traced processes did, when, and inside what; and the option `--trust` of all
+commands that read stored runs, which a command declares and need not read.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,10 +8,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mas.config.trust import check_links
+from mas.config.trust import check_links, set_trust
 from mas.core.errors import RunDirectoryError
-from mas.observe.span_names import SPANS_NAME
-from mas.observe.trust_option import Trust
+from mas.observe.span_records import SPANS_NAME
+
+
+def _set(everything: bool) -> bool:
+    set_trust(everything)
+    return everything
+
+
+Trust = Annotated[
+    bool, typer.Option("--trust", callback=_set, help="allow all that stored files name: servers, keys, code, paths")
+]
+
 
 _ROWS, _PAGE_ROWS = 200, 5_000
 
@@ -28,8 +40,7 @@ def timeline(
 ) -> None:
     """Show what a traced run did as a waterfall; files of several processes come together by their trace."""
     from mas.observe.span_records import read_spans
-    from mas.observe.timeline import traces_of
-    from mas.observe.timeline_pages import print_list, print_waterfall, write_page
+    from mas.observe.timeline import print_list, print_waterfall, traces_of, write_page
 
     for place in places:
         if place.is_dir():

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from mas.observe.remaining import clock_time
+from mas.observe.durations import clock_time
 
 Counted = Callable[[str, int, int], None]
 """(what, so many done, of so many) -> nothing. 0 of 0: it cannot be counted."""

@@ -16,8 +16,8 @@ from markupsafe import Markup
 
 from mas.core.errors import RunDirectoryError
 from mas.core.naming import agent_of
-from mas.observe.atomic import write_text_atomic
 from mas.observe.charts import draw_bars, draw_chart, series_colour, series_dash
+from mas.observe.files import write_text_atomic
 from mas.observe.progress import format_number
 from mas.observe.report_records import BaselineTable, Chart, Report, Series
 

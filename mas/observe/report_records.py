@@ -1,12 +1,86 @@
-"""What a report says, as plain records; `mas.observe.report` turns them into one page."""
+"""What a report says, as plain records, with the results of a study; `mas.observe.report` turns them into one page,
+`success_table` into a table for the terminal.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from rich.table import Table
+from rich.text import Text
 
+from mas.core.errors import ConfigError
 from mas.core.records import Line, Scene
-from mas.observe.results import SUCCESS, best_arms, read_results
+from mas.observe.progress import format_number
+
+SUCCESS = "success"
+"""What results are of where nothing else is said."""
+
+
+class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one arm (a trained team or a baseline) reached in one scenario.
+
+    Attributes:
+        mean: success over seeds, in [0, 1], or another measure; `std`: over seeds with ddof = 1, None for one seed.
+        seeds: the seeds, or only how many.
+        tokens: mean tokens per seed that reaching it cost; None where they were not counted.
+    """
+
+    mean: float
+    std: float | None = None
+    seeds: tuple[int, ...] | int = 1
+    tokens: float | None = None
+
+    @property
+    def seed_count(self) -> int:
+        """How many seeds the mean is over."""
+        return self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+
+    @property
+    def success_text(self) -> str:
+        """`0.950 ± 0.021`, or the mean alone for one seed."""
+        spread = "" if self.std is None or self.seed_count < 2 else f" ± {self.std:.3f}"
+        return f"{self.mean:.3f}{spread}"
+
+    @property
+    def seeds_text(self) -> str:
+        """`3 (0, 1, 2)`, or the number alone when the seeds are not known."""
+        if isinstance(self.seeds, int):
+            return str(self.seeds)
+        return f"{len(self.seeds)} ({', '.join(str(seed) for seed in self.seeds)})"
+
+    @property
+    def tokens_text(self) -> str:
+        """`1.2M`, or `–` where they were not counted."""
+        return "–" if self.tokens is None else format_number(round(self.tokens))
+
+
+def read_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmResult]]:
+    """Check a study's plain mapping, `{scenario: {arm: {"mean": …, "std": …, "seeds": …, "tokens": …}}}`.
+
+    Keys of an arm beyond these are for other readers and left out.
+
+    Raises:
+        ConfigError: an arm has no mean, or a value of the wrong kind; the message names scenario and arm.
+    """
+    checked: dict[str, dict[str, ArmResult]] = {}
+    for scenario, arms in results.items():
+        checked[scenario] = {}
+        for arm, values in arms.items():
+            try:
+                checked[scenario][arm] = msgspec.convert(values, ArmResult)
+            except msgspec.ValidationError as error:
+                raise ConfigError(
+                    f"Result of arm {arm!r} in scenario {scenario!r}: {error}. "
+                    "It needs 'mean', and may have 'std', 'seeds' (list or number) and 'tokens'."
+                ) from error
+    return checked
+
+
+def best_arms(arms: Mapping[str, ArmResult]) -> set[str]:
+    """Names of the arms with the highest mean; several on a tie, none where there are no arms."""
+    best = max((arm.mean for arm in arms.values()), default=None)
+    return {name for name, arm in arms.items() if arm.mean == best}
 
 
 class KeyNumber(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +218,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def baseline_tables(
     results: Mapping[str, Mapping[str, Any]], *, told: str = SUCCESS, notes: Sequence[str] = ()
 ) -> tuple[BaselineTable, ...]:
-    """One table with bars per scenario of a study's plain mapping; see `mas.observe.results.read_results`.
+    """One table with bars per scenario of a study's plain mapping; see `mas.observe.report_records.read_results`.
 
     Args:
         told: what the numbers are; the best ones are marked of success alone.
@@ -169,3 +243,29 @@ def baseline_tables(
             )
         )
     return tuple(tables)
+
+
+def success_table(results: Mapping[str, Mapping[str, Any]], *, title: str = "", told: str = SUCCESS) -> Table:
+    """One row per scenario and arm, in the given order: mean ± std, seeds, tokens; the best arm of each in bold.
+
+    Args:
+        told: what the numbers are; the best ones are marked of success alone.
+        results: `{scenario: {arm: {"mean": …, "std": …, "seeds": […] or number, "tokens": …}}}`.
+
+    Raises:
+        ConfigError: an arm has no mean, or a value of the wrong kind.
+    """
+    marks = "; bold: best of the scenario" if told == SUCCESS else ""
+    table = Table(title=title or told, caption=f"mean ± standard deviation over seeds{marks}")
+    for column in ("scenario", "arm"):
+        table.add_column(column, overflow="fold")
+    for column in (told, "seeds", "tokens"):
+        table.add_column(column, justify="right")
+    for scenario, arms in read_results(results).items():
+        best = best_arms(arms) if told == SUCCESS else set()
+        table.add_section()
+        for number, (name, arm) in enumerate(arms.items()):
+            cells = (name, arm.success_text, arm.seeds_text, arm.tokens_text)
+            style = "bold green" if name in best else ""
+            table.add_row(Text(scenario if number == 0 else ""), *(Text(cell, style=style) for cell in cells))
+    return table

@@ -28,7 +28,7 @@ from mas.config.plain_values import read_stored
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
-from mas.observe.atomic import remove_leftovers, write_text_atomic
+from mas.observe.files import remove_leftovers, write_text_atomic
 
 _MOST_DIFFERENCES = 12
 _ABSENT = object()

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
 from mas.core.errors import RunDirectoryError
-from mas.observe.span_names import DROPPED
+from mas.observe.span_records import DROPPED
 
 _log = logging.getLogger(__name__)
 _NEAR_TOP = 2

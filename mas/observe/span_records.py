@@ -1,4 +1,6 @@
-"""Spans read back from files, those of several processes together. Needs no OpenTelemetry."""
+"""Spans read back from files, those of several processes together, and how such a file is called. Needs no
+OpenTelemetry.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,7 +9,11 @@ from typing import Any
 import msgspec
 
 from mas.core.errors import RunDirectoryError
-from mas.observe.span_names import DROPPED, SPANS_NAME
+
+SPANS_NAME = "spans.jsonl"
+DROPPED = "masDroppedSpans"
+"""Key of a line that says how many spans found no room."""
+
 
 _ERROR = 2
 """Code of a span's status."""

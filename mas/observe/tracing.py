@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from mas.core.errors import ConfigError
 from mas.core.tracing import NOTHING, Attributes, Kind, Span, Value, tracing
 from mas.observe.span_file import SpanFile
-from mas.observe.span_names import SPANS_NAME
+from mas.observe.span_records import SPANS_NAME
 
 _KINDS = {
     "internal": SpanKind.INTERNAL,

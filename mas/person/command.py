@@ -23,10 +23,9 @@ from mas.core.naming import derive_seed, listed
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
-from mas.observe.trust_option import Trust
-from mas.overrides import OVERRIDES_HELP, check_sampling, check_used
-from mas.runs.resolve import resolve
-from mas.runs.scenario import check_fits, configured_scenario
+from mas.observe.command import Trust
+from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
+from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
 from mas.scenarios.named import scenario_and_team

@@ -15,7 +15,7 @@ from mas.core.naming import did_you_mean
 from mas.core.text import quoted
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
-from mas.scenarios.bridges.game import game_below
+from mas.scenarios.game import game_below
 
 _SHOWN = 100
 """Legal actions that are listed."""

@@ -24,11 +24,10 @@ from mas.core.records import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
-from mas.observe.atomic import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
-from mas.observe.jsonl import JsonLines
+from mas.observe.durations import shares_text
+from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
-from mas.observe.shares import shares_text
 from mas.runs.resolve import checked_for_training, resolve
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_checks import measure_speed

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
-from mas.observe.atomic import write_bytes_atomic
+from mas.observe.files import write_bytes_atomic
 from mas.scenarios.catalogue import Profile, is_for_real_models, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines, players
 from mas.scenarios.registry import build_scenario, find_scenario

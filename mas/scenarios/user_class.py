@@ -33,7 +33,7 @@ from mas.core.scenario import Split
 from mas.core.team import TeamSpec
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
-from mas.scenarios.bridges.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayEnvironment
 from mas.scenarios.world import NoOwnTerms, is_held_out
 
 NEEDED = ("reset", "observe", "step")
@@ -49,7 +49,7 @@ _ATTEMPTS = 2000
 
 
 class UserWorld:
-    """One episode of a class with the short list of methods. Satisfies `mas.scenarios.bridges.replay.ReplayedWorld`."""
+    """One episode of a class with the short list of methods. Satisfies `mas.scenarios.replay.ReplayedWorld`."""
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
         self.made, self.paid, self.steps = _called("the constructor", make), 0.0, 0

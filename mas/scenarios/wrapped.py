@@ -14,7 +14,7 @@ import msgspec
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task, measures_of
 from mas.core.errors import EnvironmentFault
 from mas.core.naming import derive_seed, did_you_mean, digest
-from mas.scenarios.bridges.game import GameEnvironment
+from mas.scenarios.game import GameEnvironment
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 Game = TypeVar("Game", bound=Environment)

@@ -20,7 +20,7 @@ import torch
 
 from mas.config.options import LoraOptions
 from mas.core.errors import CheckpointError
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin

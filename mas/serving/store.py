@@ -20,7 +20,7 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import VersionFiles, exported_files, from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights

@@ -14,9 +14,8 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
-from mas.observe.results import SUCCESS
-from mas.runs.resolve import resolve, resolve_training
-from mas.runs.scenario import configured_scenario
+from mas.observe.report_records import SUCCESS
+from mas.runs.resolve import configured_scenario, resolve, resolve_training
 from mas.scenarios.attempts.environment import SOLO
 from mas.scenarios.world import expert_of
 from mas.serving.adapter_weights import AdapterWeights

@@ -9,10 +9,9 @@ import typer
 from rich.console import Console
 
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.observe.atomic import write_text_atomic
-from mas.observe.trust_option import Trust
-from mas.study.ablation import ABLATION, ablation
-from mas.study.options import StudyOptions, load_study
+from mas.observe.command import Trust
+from mas.observe.files import write_text_atomic
+from mas.study.options import ABLATION, StudyOptions, ablation, load_study
 from mas.study.protocol import is_protocol, load_protocol
 
 _COLUMNS = 3
@@ -45,7 +44,7 @@ def curves(
     trust: Trust = False,
 ) -> None:
     """Draw what runs learned: a panel per scenario, a line per team, with its seeds."""
-    from mas.observe.curves_svg import curves_svg
+    from mas.observe.charts import curves_svg
     from mas.study.curves import learning_curves, read_run
 
     if out.suffix != ".svg":

@@ -14,14 +14,13 @@ from mas.core.concurrency import run_blocking
 from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
-from mas.observe.atomic import write_bytes_atomic, write_text_atomic
-from mas.runs.resolve import resolve, resolve_training
-from mas.runs.scenario import configured_scenario
+from mas.observe.files import write_bytes_atomic, write_text_atomic
+from mas.runs.resolve import configured_scenario, resolve, resolve_training
 from mas.serving.adapter_weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.workers import end_with_parent
+from mas.study.run import end_with_parent
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.saved import initial_adapters

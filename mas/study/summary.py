@@ -1,19 +1,35 @@
-"""From runs to the numbers that are told: per case and arm, over seeds."""
+"""From the runs of a study to what it leaves behind: numbers per case and arm over seeds, a Markdown table,
+`summary.json`, and one page with the main run, the study and how to do it again.
+"""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import msgspec
+
 from mas.core.records import Cost
-from mas.observe.curves import joined_curve
-from mas.observe.report_records import Chart, Series
-from mas.observe.results import SUCCESS
+from mas.observe.files import write_text_atomic
+from mas.observe.metrics import joined_curve
+from mas.observe.report import write_report
+from mas.observe.report_records import SUCCESS, Chart, Report, Series, baseline_tables
 from mas.study.chain import ArmRun
 from mas.study.options import ARMS, REFERENCE
 from mas.training.watch import Axis, Point
 
 BASELINES = (REFERENCE, "team_parallel_grpo")
 """Arms that stand beside every other one in its drawing."""
+NOTES = (
+    "success on held-out tasks, greedy; every trained arm of a seed had the tokens that the first one took (in presets "
+    "team_at_grpo), play-outs that score candidates included; random draws among the legal actions, "
+    "scripted is the scenario's expert",
+    "leader_alone: the role that leads the team, with what it learned in the team, sees all and acts alone; "
+    "best_of_n: N of its attempts, N the least that spends no fewer calls for a task than the team (tokens with "
+    "matched: tokens); verified: the environment says which one is best, voted: the most frequent output of each turn",
+    "no shortest-path oracle enters a reward unless an arm's overrides say scenario.options.oracle=true",
+)
 
 
 def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str, dict[str, Any]]]:
@@ -134,3 +150,56 @@ def _at(curve: Sequence[Point], x: float, axis: Axis) -> float:
 
 def _spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
+
+
+def markdown_table(success: Mapping[str, Mapping[str, Any]], measure: str = "success") -> str:
+    """One row per case and arm: greedy and sampled success with spread, seeds, what training cost, and the calls and
+    tokens of a task.
+
+    Training: calls; thousands of tokens of the prompts of every call, of prompts that a step has in common once, and of
+    completions; optimiser steps; seconds.
+    """
+    told = f"{measure}, greedy | {measure}, sampled"
+    columns = "calls | prompts, k | shared once, k | completions, k | optimiser steps | s"
+    rows = [f"| case | arm | {told} | seeds | {columns} | calls/task | tokens/task |", "|---" * 13 + "|"]
+    for case, arms in success.items():
+        for arm, result in arms.items():
+            sampled = result["sampled"]
+            cost = result["cost"]
+            thousands = (cost[name] / 1e3 for name in ("prompt_tokens", "shared_prompt_tokens", "completion_tokens"))
+            spent = [f"{cost['calls']:,}", *(f"{one:,.1f}" for one in thousands), f"{result['optimiser_steps']:,}"]
+            training = " | ".join(spent if cost["calls"] else ["–"] * len(spent))
+            seconds = f"{result['seconds']:.0f}" if result["seconds"] else "–"
+            rows.append(
+                f"| `{case}` | `{arm}` | {result['mean']:.3f} ± {result['std']:.3f} "
+                f"| {sampled['mean']:.3f} ± {sampled['std']:.3f} | {len(result['seeds'])} | {training} | {seconds} "
+                f"| {result['calls']:.1f} | {result['test_tokens']:.0f} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+def write_summary(path: Path, runs: Sequence[ArmRun], *, command: str, seconds: float) -> dict[str, Any]:
+    """Write and return `{"success": ..., "measures": {NAME: ...}, "runs": [...], "command", "seconds"}`."""
+    summary = {
+        "success": by_arm(runs),
+        "measures": {measure: by_arm(runs, measure) for measure in other_measures(runs)},
+        "command": command,
+        "seconds": round(seconds, 1),
+        "runs": [msgspec.to_builtins(run) for run in runs],
+    }
+    write_text_atomic(path, json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def write_study_page(
+    path: Path, summary: Mapping[str, Any], runs: Sequence[ArmRun], main: Report, command: str
+) -> None:
+    """The main run's report with the study's tables and learning curves, and its command."""
+    others = [baseline_tables(found, told=measure, notes=NOTES) for measure, found in summary["measures"].items()]
+    page = msgspec.structs.replace(
+        main,
+        curves=(*main.curves, *learning_charts(runs)),
+        tables=(*baseline_tables(summary["success"], notes=NOTES), *(table for tables in others for table in tables)),
+        command=command,
+    )
+    write_report(path, page)

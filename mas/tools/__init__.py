@@ -1,11 +1,9 @@
 """Typed tools that agents call with text: checked parameters, one clear refusal, and what a call is worth."""
 
 from mas.tools.calculator import CALCULATOR, calculate
-from mas.tools.compact import Shorthand
 from mas.tools.retrieval import Bm25, retrieval_tool
 from mas.tools.score import ToolScore, tool_score
-from mas.tools.tool import NoParameters, Parameters, Tool
-from mas.tools.toolbox import Toolbox, ToolCall, read_call
+from mas.tools.toolbox import NoParameters, Parameters, Shorthand, Tool, Toolbox, ToolCall, read_call
 
 __all__ = [
     "Bm25",

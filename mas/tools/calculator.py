@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mas.tools.tool import Parameters, Tool
+from mas.tools.toolbox import Parameters, Tool
 
 MAX_LENGTH = 200
 """Characters of an expression."""

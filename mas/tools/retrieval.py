@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mas.core.errors import ConfigError
-from mas.tools.tool import Parameters, Tool
+from mas.tools.toolbox import Parameters, Tool
 
 _WORD = re.compile(r"\w+")
 NOTHING = "nothing found"

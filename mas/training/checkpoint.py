@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mas.core.errors import CheckpointError
 from mas.core.records import Cost
-from mas.observe.atomic import delete_directory, is_relative, write_directory_atomic
+from mas.observe.files import delete_directory, is_relative, write_directory_atomic
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights

@@ -14,7 +14,7 @@ from mas.core.errors import ConfigError, RunError
 from mas.core.naming import derive_seed
 from mas.core.records import Turn
 from mas.core.scenario import Finite
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.training.base import Note, open_base
 from mas.training.rewards import rewards_of
 from mas.training.rollout import SAMPLERS

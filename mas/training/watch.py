@@ -9,10 +9,10 @@ import msgspec
 from rich.console import Console
 
 from mas.core.records import NO_COST, Cost, Episode, Prompts
-from mas.observe.jsonl import JsonLines
+from mas.observe.durations import TimeLeft, rough_time
+from mas.observe.files import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
-from mas.observe.remaining import TimeLeft, rough_time
 from mas.serving.base_checks import Speed
 from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import SHOWN_TASKS, Evaluation

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.broker.passwords import choose_passwords, password_file
+from mas.broker.files import choose_passwords, password_file
 from mas.core.errors import ConfigError
 
 NAMES = ("team/planner", "team/walker-1", "coordinator")

@@ -14,8 +14,7 @@ from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, Malformed
 from mas.core.messages import Delivery, Envelope, Note, Payload
-from mas.testing.bus import BusContract
-from mas.testing.bus_redelivery import OrphansContract, RedeliveryContract
+from mas.testing.bus import BusContract, OrphansContract, RedeliveryContract
 from mas.testing.bus_suite import adds_up, answer_to, cancel, next_text, start
 
 

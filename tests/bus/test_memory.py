@@ -11,8 +11,7 @@ from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
 from mas.core.messages import Envelope, Note
-from mas.testing.bus import BusContract
-from mas.testing.bus_redelivery import OrphansContract, RedeliveryContract
+from mas.testing.bus import BusContract, OrphansContract, RedeliveryContract
 from mas.testing.bus_suite import LoopTurn, cancel, next_text, start
 
 

@@ -13,8 +13,7 @@ from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.bus import Bus, BusStatistics, PartStatistics, Stream, Subscription
 from mas.core.messages import Envelope, Payload
-from mas.testing.bus import BusContract
-from mas.testing.bus_redelivery import RedeliveryContract
+from mas.testing.bus import BusContract, RedeliveryContract
 
 pytestmark = needs_mosquitto
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from mas.cli import main
-from mas.observe.atomic import delete_directory
+from mas.observe.files import delete_directory
 from mas.observe.metrics import read_metrics
 from mas.training import checkpoint
 

@@ -446,7 +446,7 @@ def test_only_errors_made_on_purpose_are_turned_into_a_line(mas: Mas, monkeypatc
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mas.overrides.load_config", broken)
+    monkeypatch.setattr("mas.runs.overrides.load_config", broken)
     with pytest.raises(ZeroDivisionError):
         mas("config")
     assert not issubclass(ZeroDivisionError, MasError)

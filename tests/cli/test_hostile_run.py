@@ -18,7 +18,7 @@ from mas.config.stored_run import load_run_config
 from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError
 from mas.core.text import printable
-from mas.league.records import LeagueMember
+from mas.league.match import LeagueMember
 from mas.league.store import LeagueStore
 
 Mas = Callable[..., Any]

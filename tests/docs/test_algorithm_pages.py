@@ -6,7 +6,7 @@ import pytest
 from pages import ROOT, blocks, read
 
 from mas.algorithms.registry import find_algorithm
-from mas.algorithms_command import parts_of
+from mas.commands import parts_of
 from mas.config.learned import LEARNED
 from mas.config.load import presets
 

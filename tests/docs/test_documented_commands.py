@@ -19,8 +19,7 @@ from typer.core import TyperGroup
 from mas.cli import app
 from mas.config.load import load_config
 from mas.core.errors import MasError
-from mas.study.ablation import ABLATION, ablation
-from mas.study.options import load_study
+from mas.study.options import ABLATION, ablation, load_study
 from mas.study.protocol import is_protocol, load_protocol
 
 Mas = Callable[..., Any]

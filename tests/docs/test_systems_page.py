@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from mas.cli import app
 from mas.config.load import load_config
 from mas.scenarios import build_scenario
-from mas.study.ablation import ABLATION, ablation
+from mas.study.options import ABLATION, ablation
 
 TIER_1 = (
     *("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T21", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A10", "A17", "A32"),

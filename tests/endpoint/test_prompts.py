@@ -10,7 +10,7 @@ from clients import Stuck, client, offer, playing, problem
 
 from mas.endpoint import Served, build_app
 from mas.endpoint.errors import Refused
-from mas.endpoint.gate import MAX_HELD_BYTES, ConnectionGate
+from mas.endpoint.limits import MAX_HELD_BYTES, ConnectionGate
 from mas.testing.scripted import ScriptedEngine
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from mas.endpoint.text import StopFinder
+from mas.endpoint.completions import StopFinder
 from mas.serving.model import tiny_tokenizer
 from mas.serving.model_text import BROKEN, Detokenizer, HubTokenizer
 

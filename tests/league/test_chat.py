@@ -12,10 +12,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mas.core.errors import ConfigError, EngineError
-from mas.league.chat import move_in, open_chat
 from mas.league.games import open_world
-from mas.league.records import PlayedGame
-from mas.league.sources import open_players
+from mas.league.match import PlayedGame
+from mas.league.players import move_in, open_chat, open_players
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 

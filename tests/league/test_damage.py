@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mas.core.errors import ConfigError
-from mas.league.records import LeagueMember
+from mas.league.match import LeagueMember
 from mas.league.store import LeagueStore
 
 Mas = Callable[..., Any]

@@ -13,7 +13,7 @@ from rich.console import Console
 from mas.core.errors import ConfigError, EnvironmentFault, RunDirectoryError
 from mas.league import demo, tournament
 from mas.league.demo import DemoTerms, run_demo
-from mas.league.records import PlayedGame
+from mas.league.match import PlayedGame
 
 pytest.importorskip("pyspiel")
 

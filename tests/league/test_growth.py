@@ -20,14 +20,13 @@ from mas.config.servers import RunSource
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, EngineError, EnvironmentFault, RunDirectoryError
 from mas.core.scenario import Mixable
-from mas.league import growth
+from mas.league import psro_run
 from mas.league.games import open_world
-from mas.league.growth import Populations
-from mas.league.growth_terms import GrowthTerms, training_of
-from mas.league.match import play
-from mas.league.maximin import Mix
-from mas.league.pairing import Fixture
-from mas.league.runs import open_runs
+from mas.league.match import Fixture, play
+from mas.league.payoff import Mix
+from mas.league.psro_run import Populations
+from mas.league.psro_terms import GrowthTerms, training_of
+from mas.league.trained_players import open_runs
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 
@@ -169,8 +168,8 @@ def test_the_command_prints_files_and_refuses_other_terms(grown: Path, mas: Call
 
 def test_a_finished_one_is_told_again_without_training(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(grown)
-    monkeypatch.setattr(growth, "train_against", None)
-    monkeypatch.setattr(growth, "open_runs", None)
+    monkeypatch.setattr(psro_run, "train_against", None)
+    monkeypatch.setattr(psro_run, "open_runs", None)
     done = CliRunner().invoke(app, command(grown))
     assert done.exit_code == 0, done.output
     assert "iteration 2: 3 + 3 players" in done.output
@@ -180,7 +179,7 @@ def test_a_finished_one_is_told_again_without_training(grown: Path, monkeypatch:
 def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
     grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, real = list[str](), growth.train_against
+    calls, real = list[str](), psro_run.train_against
 
     def killed(config: Any, *given: Any, **more: Any) -> Any:
         calls.append(Path(config.run_dir).name)
@@ -188,7 +187,7 @@ def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
             raise KeyboardInterrupt
         return real(config, *given, **more)
 
-    monkeypatch.setattr(growth, "train_against", killed)
+    monkeypatch.setattr(psro_run, "train_against", killed)
     out = tmp_path / "kuhn"
     words = command(out, iterations=1)
     monkeypatch.chdir(tmp_path)
@@ -245,7 +244,7 @@ def test_a_pair_that_played_is_kept_when_the_next_one_is_killed(
         met.append(fixture.players)
         return await play(world, fixture, players)
 
-    monkeypatch.setattr(growth, "play", counted)
+    monkeypatch.setattr(psro_run, "play", counted)
     with pytest.raises(EnvironmentFault):
         opened().payoff("player_0-0", "player_1-1")
     assert [(one["first"], one["second"]) for one in read(out)["payoffs"]] == [("player_0-0", "player_1-0")]

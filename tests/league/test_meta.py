@@ -10,7 +10,6 @@ from oracles import ORACLES, near
 from scipy.optimize import OptimizeResult
 
 from mas.core.errors import ConfigError
-from mas.league import maximin
 from mas.league.meta import (
     META_SOLVERS,
     MetaSolver,
@@ -229,7 +228,8 @@ def test_nash_of_thirty_players_is_quick() -> None:
 
 
 def test_what_cannot_be_solved_is_an_error_and_no_worse_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maximin, "linprog", lambda *_, **__: OptimizeResult(status=4, message="numbers too far apart"))
+    unsolved = OptimizeResult(status=4, message="numbers too far apart")
+    monkeypatch.setattr("mas.league.payoff.linprog", lambda *_, **__: unsolved)
     with pytest.raises(ConfigError, match="no equilibrium of these payoffs could be computed \\(numbers too far apart"):
         solve("nash", ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)
 

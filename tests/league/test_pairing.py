@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mas.core.errors import ConfigError
-from mas.league.pairing import Fixture, round_robin, swiss_round
+from mas.league.match import Fixture
+from mas.league.tournament import round_robin, swiss_round
 
 
 @given(count=st.integers(2, 7), pairs=st.integers(1, 3), seats=st.integers(2, 3), seed=st.integers(0, 5))

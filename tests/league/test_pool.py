@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.trust import remember
 from mas.core.errors import ConfigError, MasError
-from mas.league.gate import ancestors, best_of, judge, points_at_gate
-from mas.league.pairing import gauntlet
-from mas.league.records import LeagueMember, PlayedGame
+from mas.league.checks import accesses_of_player
+from mas.league.match import LeagueMember, PlayedGame
+from mas.league.pool import ancestors, best_of, judge, points_at_gate
 from mas.league.store import LeagueStore
-from mas.league.stored import accesses_of_player
+from mas.league.tournament import gauntlet
 from mas.observe.significance import mean_interval, wilson
 
 TIC_TAC_TOE = ("--game", "open_spiel:tic_tac_toe")
@@ -257,10 +257,10 @@ def test_another_snapshot_of_an_old_name_plays_its_own_games(trained: Path, tmp_
 
 
 def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from mas.league import runs
+    from mas.league import trained_players
 
-    opened, open_base = [], runs.open_base
-    monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))
+    opened, open_base = [], trained_players.open_base
+    monkeypatch.setattr(trained_players, "open_base", lambda *given: opened.append(given) or open_base(*given))
     place = tmp_path / "pool.db"
     mas("enter", f"{trained}@2", "--name", "m00", "--league", place)
     for number in range(1, 24):

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mas.core.errors import ConfigError
-from mas.league.maximin import Mix
 from mas.league.meta import META_SOLVERS, MetaSolver, Mixes, exploitability
-from mas.league.payoff import Matrix
+from mas.league.payoff import Matrix, Mix
 from mas.league.psro import Expected, Iteration, psro
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])

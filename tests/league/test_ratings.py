@@ -6,7 +6,7 @@ from scipy import stats
 
 from mas.core.errors import ConfigError
 from mas.league.payoff import circles_p, cyclic_share, payoff_matrix
-from mas.league.ratings import rate
+from mas.league.standings import rate
 
 
 def test_who_wins_is_rated_higher_and_surer() -> None:

@@ -15,16 +15,13 @@ from mas.config.options import ScenarioOptions
 from mas.config.servers import RunSource
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.league import runs
+from mas.league import trained_players
 from mas.league.games import full_options, open_world, translated
-from mas.league.match import Chance, play
-from mas.league.pairing import Fixture
-from mas.league.records import PlayedGame
-from mas.league.runs import TeamPlayer, open_runs
-from mas.league.scripted import AtRandom, scripted
-from mas.league.sources import open_players, pinned
+from mas.league.match import Chance, Fixture, PlayedGame, play
+from mas.league.players import AtRandom, open_players, pinned, scripted
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
+from mas.league.trained_players import TeamPlayer, open_runs
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
@@ -64,7 +61,7 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, engines, widths = [], [], []
-    open_base, start_engine, admit = runs.open_base, runs.start_engine, Batch.admit
+    open_base, start_engine, admit = trained_players.open_base, trained_players.start_engine, Batch.admit
 
     def admitted(batch: Batch, jobs: Sequence[Any]) -> Any:
         widths.append(len(jobs))
@@ -75,8 +72,8 @@ async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(
         widths.clear()  # of the check that an engine starts with
         return engines[-1]
 
-    monkeypatch.setattr(runs, "open_base", lambda *given: opened.append(given) or open_base(*given))
-    monkeypatch.setattr(runs, "start_engine", started)
+    monkeypatch.setattr(trained_players, "open_base", lambda *given: opened.append(given) or open_base(*given))
+    monkeypatch.setattr(trained_players, "start_engine", started)
     monkeypatch.setattr(Batch, "admit", admitted)
     players = {
         f"p{number}": f"{'run' if number % 2 else 'greedy'}:{trained}@{2 + number % 3 // 2 * 2}" for number in range(8)

@@ -12,7 +12,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.league.games import full_name, open_world
 from mas.league.match import asked
-from mas.league.scripted import AtRandom, Scripted, scripted
+from mas.league.players import AtRandom, Scripted, scripted
 from mas.scenarios.bridges.open_spiel_players import SOLVED
 from mas.scenarios.bridges.open_spiel_solvers import nash_conv
 

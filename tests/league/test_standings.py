@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mas.league.records import PlayedGame
+from mas.league.match import PlayedGame
 from mas.league.standings import Standings, standings
 from mas.observe.significance import bonferroni
 

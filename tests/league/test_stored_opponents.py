@@ -15,8 +15,8 @@ from mas.config.load import load_config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import TrustError
+from mas.league.match import LeagueMember
 from mas.league.opponents import LeaguePool, open_pool
-from mas.league.records import LeagueMember
 from mas.league.store import LeagueStore
 from mas.scenarios import build_scenario
 

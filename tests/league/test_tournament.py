@@ -14,10 +14,8 @@ import pytest
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.league.games import open_world
-from mas.league.match import Chance, Player, play, replay
-from mas.league.pairing import Fixture
-from mas.league.records import LeagueMember, PlayedGame
-from mas.league.scripted import AtRandom, scripted
+from mas.league.match import Chance, Fixture, LeagueMember, PlayedGame, Player, play, replay
+from mas.league.players import AtRandom, scripted
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios.bridges import open_bridge
@@ -250,7 +248,7 @@ def test_a_league_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
 
 KILLED = """
 import asyncio, sys, time
-from mas.league.scripted import AtRandom
+from mas.league.players import AtRandom
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios.bridges import open_bridge

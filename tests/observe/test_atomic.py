@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from mas.observe import atomic
-from mas.observe.atomic import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
+from mas.observe import files
+from mas.observe.files import remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 
 
 def names(directory: Path) -> list[str]:
@@ -26,7 +26,7 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_nothing_else(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_bytes_atomic(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
@@ -47,7 +47,7 @@ def test_the_content_is_on_disk_before_the_name_and_the_directory_after(
         order.append("rename")
         return real_replace(self, target)
 
-    monkeypatch.setattr(atomic.os, "fsync", sync)
+    monkeypatch.setattr(files.os, "fsync", sync)
     monkeypatch.setattr(Path, "replace", replace)
     write_bytes_atomic(tmp_path / "a", b"x")
     assert order == ["temporary", "rename", tmp_path.name]
@@ -86,7 +86,7 @@ def test_a_directory_whose_files_cannot_be_written_never_appears(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_directory_atomic(tmp_path / "c", {"a": b"1"})
     assert names(tmp_path) == []

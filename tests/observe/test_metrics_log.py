@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mas.core.errors import RunDirectoryError
-from mas.observe.jsonl import JsonLines, read_lines
+from mas.observe.files import JsonLines, read_lines
 from mas.observe.metrics import MetricsLog, flatten, read_metrics
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mas.observe.remaining import TimeLeft, clock_time, rough_time
-from mas.observe.shares import seconds_spent, shares_text
+from mas.observe.durations import TimeLeft, clock_time, rough_time, seconds_spent, shares_text
 
 
 def test_what_is_left_is_unknown_until_a_step_is_expected_or_measured() -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.observe import atomic
+from mas.observe import files
 from mas.observe.run_directory import RunDirectory, differences
 
 CONFIG = {"steps": 3, "learner": {"learning_rate": 1e-5, "roles": ["planner", "executor"]}}
@@ -100,7 +100,7 @@ def test_a_full_disk_is_an_error_that_releases_the_lock(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic.os, "fsync", full)
+        patch.setattr(files.os, "fsync", full)
         with pytest.raises(RunDirectoryError, match="No space left on device"):
             make(tmp_path / "run")
     make(tmp_path / "run")

@@ -4,9 +4,7 @@ import pytest
 from rich.console import Console
 
 from mas.core.errors import ConfigError
-from mas.observe.report_records import BaselineTable, baseline_tables
-from mas.observe.results import ArmResult
-from mas.observe.table import success_table
+from mas.observe.report_records import ArmResult, BaselineTable, baseline_tables, success_table
 
 RESULTS = {
     "two_hop": {

@@ -10,8 +10,7 @@ import pytest
 from spans import one, spans_in
 
 from mas.core.errors import Expired
-from mas.observe.timeline import traces_of
-from mas.observe.timeline_pages import render_page
+from mas.observe.timeline import render_page, traces_of
 from mas.observe.tracing import open_tracing
 
 Mas = Callable[..., Any]

@@ -14,8 +14,7 @@ from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Plan, joint_action
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
-from mas.runs.resolve import resolve
-from mas.runs.scenario import check_fits
+from mas.runs.resolve import check_fits, resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.debate import DEBATERS, as_answer
 from mas.scenarios.refine import make

@@ -13,7 +13,7 @@ from mas.core.role import View
 from mas.core.scenario import SplitByContent
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.scenarios.attempts.environment import Attempts

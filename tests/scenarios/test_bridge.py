@@ -13,13 +13,12 @@ from mas.core.errors import ConfigError
 from mas.core.role import View
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runs.resolve import resolve
-from mas.runs.scenario import check_fits
+from mas.runs.resolve import check_fits, resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.bridge import BridgeScenario
 from mas.scenarios.bridge.environment import READABLE, SYMBOLS, BridgedGame, squeezed
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.game import GameEnvironment, game_below
+from mas.scenarios.game import GameEnvironment, game_below
 from mas.serving.model import ALPHABET
 from mas.testing.environment import EnvironmentContract
 

@@ -12,10 +12,9 @@ from games import GameContract, babble, idle, play, task, totals
 
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import PREFIX, open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import BridgeRules, Position
-from mas.scenarios.bridges.words import LONGEST_ACTION, find_action, named_actions
+from mas.scenarios.game import GameEnvironment
+from mas.scenarios.game_rules import LONGEST_ACTION, BridgeRules, Position, find_action, named_actions
 
 SEATS = ("a", "b", "c")
 

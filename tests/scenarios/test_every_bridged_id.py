@@ -16,9 +16,9 @@ from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL_GAMES
 from mas.scenarios.bridges.open_spiel import GAMES
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO_GAMES
-from mas.scenarios.bridges.reasoning_gym import known_datasets
 from mas.scenarios.bridges.textarena import known_games
 from mas.scenarios.bridges.textworld import SIZES
+from mas.scenarios.reasoning.reasoning_gym import known_datasets
 
 IDS: Mapping[str, tuple[str, Iterable[str]]] = {
     "jaxmarl": ("jaxmarl", JAXMARL_GAMES),

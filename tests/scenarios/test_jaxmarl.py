@@ -12,9 +12,9 @@ from games import GameContract, check_game, legal, play, task, totals
 from mas.core.environment import Step
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges import jaxmarl, open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.jaxmarl import open_environment
 from mas.scenarios.bridges.jaxmarl_games import GAMES
+from mas.scenarios.game import GameEnvironment
 
 pytestmark = pytest.mark.skipif(find_spec("jaxmarl") is None, reason="JaxMARL is not installed: mas[jaxmarl]")
 

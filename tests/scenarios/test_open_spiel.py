@@ -13,9 +13,9 @@ from games import GameContract, check_game, fuzz, play, task, totals
 
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.open_spiel import GAMES, OpenSpielPosition, load_game, open_environment
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
+from mas.scenarios.game import GameEnvironment
 
 pytestmark = pytest.mark.skipif(find_spec("pyspiel") is None, reason="OpenSpiel is not installed: mas[open-spiel]")
 

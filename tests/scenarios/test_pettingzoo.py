@@ -14,10 +14,10 @@ from games import GameContract, check_game, fuzz, task
 
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.pettingzoo import PettingZooGame, copied, drawing_from, open_environment
 from mas.scenarios.bridges.pettingzoo_games import GAMES
-from mas.scenarios.bridges.rules import BridgeRules
+from mas.scenarios.game import GameEnvironment
+from mas.scenarios.game_rules import BridgeRules
 
 pytestmark = pytest.mark.skipif(find_spec("pettingzoo") is None, reason="PettingZoo is not installed: mas[pettingzoo]")
 

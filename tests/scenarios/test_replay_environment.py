@@ -11,7 +11,7 @@ import pytest
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import EnvironmentFault
 from mas.scenarios.bridges.packages import OwnChance
-from mas.scenarios.bridges.replay import LONGEST, ReplayEnvironment
+from mas.scenarios.replay import LONGEST, ReplayEnvironment
 from mas.testing.environment import EnvironmentContract
 
 SPEC = EnvironmentSpec(

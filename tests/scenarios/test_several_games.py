@@ -11,7 +11,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Task, world_of
 from mas.core.errors import ConfigError
 from mas.league.games import full_options, open_world
-from mas.league.scripted import scripted
+from mas.league.players import scripted
 from mas.scenarios import build_scenario
 from mas.scenarios.two_player import TwoPlayerScenario
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment

@@ -8,8 +8,8 @@ import pytest
 
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
-from mas.scenarios.bridges.replay import ReplayEnvironment
 from mas.scenarios.bridges.textworld import SIZES, VIEWS, adventure, open_environment
+from mas.scenarios.replay import ReplayEnvironment
 from mas.testing.environment import EnvironmentContract, everything
 
 pytest.importorskip("textworld", reason="textworld is not installed: pip install 'mas[textworld]'")

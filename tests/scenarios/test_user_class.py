@@ -16,7 +16,7 @@ import pytest
 from conftest import Ran
 
 import mas
-from mas.api.task import class_name
+from mas.api.train import class_name
 from mas.config.checks import BRIDGES
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from mas.config.options import LearnerOptions, ModelOptions
 from mas.core.errors import ConfigError, ModelError
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import exported_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel, load_base

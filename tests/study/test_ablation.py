@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mas.core.errors import ConfigError
-from mas.study.ablation import ablation, subsets
 from mas.study.chain import StudyChain
+from mas.study.options import ablation, subsets
 from mas.study.run import run_study
 
 NAMES = st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=6, unique=True)

@@ -13,7 +13,7 @@ import yaml
 
 from mas.config.load import load_config
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.observe.curves_svg import curves_svg
+from mas.observe.charts import curves_svg
 from mas.study.curves import learning_curves, read_run
 
 Mas = Callable[..., Any]

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from mas.core.errors import TrainingError
 from mas.core.records import Cost
-from mas.runs.resolve import resolve
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario, resolve
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import (
     ARMS,

@@ -12,13 +12,11 @@ from rich.console import Console
 
 from mas.core.errors import ConfigError
 from mas.core.records import Cost
-from mas.observe.curves_svg import curves_svg
+from mas.observe.charts import curves_svg
 from mas.study.chain import ArmRun, StudyChain
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
-from mas.study.plot import markdown_table
-from mas.study.run import _KeptRuns, run_study
-from mas.study.summary import arm_charts, by_arm, learning_charts
-from mas.study.workers import run_chains
+from mas.study.run import _KeptRuns, run_chains, run_study
+from mas.study.summary import arm_charts, by_arm, learning_charts, markdown_table
 from mas.training.watch import Point
 
 

@@ -21,7 +21,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.roles import build_roles
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.testing.scripted import Answer, ScriptedEngine

@@ -12,7 +12,7 @@ from parts import SKILLED, make_turn
 from mas.config.options import LearnerOptions, LoraOptions, LossOptions
 from mas.core.errors import CheckpointError
 from mas.core.records import Cost
-from mas.observe.atomic import remove_leftovers
+from mas.observe.files import remove_leftovers
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import (

@@ -19,7 +19,7 @@ from mas.graph.load import load_team
 from mas.observe.metrics import read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs import train as running
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario
 from mas.training.checkpoint import checkpoint_steps, verify_checkpoint
 
 SHORT = (

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.errors import CheckpointError
-from mas.observe.atomic import write_directory_atomic
+from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel

@@ -21,7 +21,7 @@ from mas.core.errors import CheckpointError, ConfigError, ModelError, RunDirecto
 from mas.core.scenario import Scenario
 from mas.graph.load import find_team
 from mas.graph.plan import compile_team
-from mas.observe.jsonl import JsonLines
+from mas.observe.files import JsonLines
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
 from mas.runs.report import build_report

@@ -26,8 +26,7 @@ from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.world import FolderScenario
 from mas.serving.model import BaseModel
-from mas.testing.editor import EditorScript
-from mas.testing.scripted import Answer, ScriptedEngine
+from mas.testing.scripted import Answer, EditorScript, ScriptedEngine
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.experience.library import Library

@@ -14,7 +14,7 @@ from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from mas.endpoint.command import served_team
-from mas.observe.jsonl import read_lines
+from mas.observe.files import read_lines
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario

@@ -24,7 +24,7 @@ from mas.scenarios.bridge.environment import (
     word_teams,
 )
 from mas.scenarios.bridges import PREFIX, open_bridge
-from mas.scenarios.bridges.game import GameEnvironment
+from mas.scenarios.game import GameEnvironment
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario
 
@@ -109,7 +109,7 @@ def _content(random: Random, name: str) -> str:
     package, _, dataset = name.partition(":")
     if package != "reasoning_gym":
         return str(random.getrandbits(48))
-    from mas.scenarios.bridges.reasoning_gym import ask  # it imports numpy, which `mas --help` does without
+    from mas.scenarios.reasoning.reasoning_gym import ask  # it imports numpy, which `mas --help` does without
 
     return str(ask(dataset, {}, random).entry["question"])
 

@@ -12,7 +12,7 @@ from mas.core.errors import ConfigError
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.game import GameEnvironment, game_below
+from mas.scenarios.game import GameEnvironment, game_below
 from mas.scenarios.wrapped import TalliedGame
 
 SYMBOLS = string.digits + string.ascii_lowercase + string.ascii_uppercase

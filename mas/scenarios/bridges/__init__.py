@@ -11,7 +11,7 @@ PREFIX = {
     "jaxmarl": "mas.scenarios.bridges.jaxmarl",
     "open_spiel": "mas.scenarios.bridges.open_spiel",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
-    "reasoning_gym": "mas.scenarios.bridges.reasoning_gym",
+    "reasoning_gym": "mas.scenarios.reasoning.reasoning_gym",
     "textarena": "mas.scenarios.bridges.textarena",
     "textworld": "mas.scenarios.bridges.textworld",
 }

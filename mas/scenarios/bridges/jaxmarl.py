@@ -19,12 +19,11 @@ import numpy as np
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.jaxmarl_games import GAMES
 from mas.scenarios.bridges.jaxmarl_texts import JaxMarlText
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import BridgeRules
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game import GameEnvironment
+from mas.scenarios.game_rules import BridgeRules, named_actions
 
 EXTRA = "jaxmarl"
 _BITS = 2**32
@@ -76,7 +75,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class JaxGame:
-    """Satisfies `mas.scenarios.bridges.rules.GameSource`."""
+    """Satisfies `mas.scenarios.game_rules.GameSource`."""
 
     rules: BridgeRules
     compiled: Compiled = field(repr=False)
@@ -90,7 +89,7 @@ class JaxGame:
 
 
 class JaxPosition:
-    """All agents move at once. Satisfies `mas.scenarios.bridges.rules.Position`."""
+    """All agents move at once. Satisfies `mas.scenarios.game_rules.Position`."""
 
     def __init__(self, game: JaxGame, frame: Frame, paid: tuple[float, ...]) -> None:
         self._game, self._frame, self._paid = game, frame, paid

@@ -23,7 +23,7 @@ from mas.scenarios.bridges.jaxmarl_texts import (
     Storm,
     SwitchRiddle,
 )
-from mas.scenarios.bridges.rules import BridgeRules
+from mas.scenarios.game_rules import BridgeRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

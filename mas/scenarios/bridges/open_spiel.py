@@ -16,10 +16,9 @@ from typing import Any, Literal, Self
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import BridgeRules
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game import GameEnvironment
+from mas.scenarios.game_rules import BridgeRules, named_actions
 
 _NAMES = """
 2048 amazons antichess backgammon banqi bargaining battleship blackjack blotto breakthrough bridge
@@ -74,7 +73,7 @@ def load_game(name: str) -> Any:
 
 
 class OpenSpielGame:
-    """Satisfies `mas.scenarios.bridges.rules.GameSource`."""
+    """Satisfies `mas.scenarios.game_rules.GameSource`."""
 
     def __init__(self, name: str) -> None:
         self.game = load_game(name)
@@ -104,7 +103,7 @@ class OpenSpielGame:
 
 
 class OpenSpielPosition:
-    """Satisfies `mas.scenarios.bridges.rules.Position`."""
+    """Satisfies `mas.scenarios.game_rules.Position`."""
 
     def __init__(self, state: Any, shows: Literal["observation", "information_state"]) -> None:
         self._state, self._shows = state, shows

@@ -6,10 +6,10 @@ from typing import Any
 
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.scenarios.bridges.game import game_below
 from mas.scenarios.bridges.open_spiel import EXTRA, OWN, OpenSpielPosition, load_game
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game import game_below
+from mas.scenarios.game_rules import named_actions
 from mas.scenarios.wrapped import Policy
 
 SOLVED = {

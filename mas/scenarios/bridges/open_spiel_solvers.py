@@ -6,7 +6,7 @@ from typing import Any
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges.open_spiel import EXTRA, load_game
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game_rules import named_actions
 
 Policy = Callable[[str, tuple[str, ...]], Mapping[str, float]]
 """(what the seat that moves sees, its legal actions) -> probabilities of these; what is left out has none."""

@@ -16,11 +16,10 @@ import numpy as np
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.game import GameEnvironment
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.bridges.pettingzoo_games import GAMES, PettingZooText
-from mas.scenarios.bridges.rules import BridgeRules
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game import GameEnvironment
+from mas.scenarios.game_rules import BridgeRules, named_actions
 
 SHARED = ("observation_spaces", "action_spaces", "screen")
 """Attributes that no step changes (spaces, a surface that only a window draws on): copies have them in common."""
@@ -87,7 +86,7 @@ def open_environment(name: str) -> GameEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class PettingZooGame:
-    """Satisfies `mas.scenarios.bridges.rules.GameSource`.
+    """Satisfies `mas.scenarios.game_rules.GameSource`.
 
     Actions are numbers (`Discrete`). Legal are those of the `action_mask` in the observation or the infos where there
     is one, all of the action space where not.
@@ -125,7 +124,7 @@ class PettingZooGame:
 
 
 class AecPosition:
-    """Agents move in turn. Satisfies `mas.scenarios.bridges.rules.Position`."""
+    """Agents move in turn. Satisfies `mas.scenarios.game_rules.Position`."""
 
     def __init__(self, environment: Any, text: PettingZooText, paid: tuple[float, ...]) -> None:
         self._environment, self._text, self._paid = environment, text, paid
@@ -168,7 +167,7 @@ class AecPosition:
 
 
 class ParallelPosition:
-    """All agents move at once. Satisfies `mas.scenarios.bridges.rules.Position`."""
+    """All agents move at once. Satisfies `mas.scenarios.game_rules.Position`."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.bridges.rules import BridgeRules
+from mas.scenarios.game_rules import BridgeRules
 
 
 class PettingZooText(Protocol):

@@ -20,7 +20,7 @@ from mas.core.environment import Environment, EnvironmentSpec, Step
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed, did_you_mean
 from mas.scenarios.bridges.packages import OwnChance, load_package
-from mas.scenarios.bridges.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayEnvironment
 
 GAME = -1
 """TextArena's number for the game itself as a sender."""

@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError
 from mas.core.machine import cache_directory
 from mas.core.naming import derive_seed, did_you_mean, digest
 from mas.scenarios.bridges.packages import OwnChance, load_package
-from mas.scenarios.bridges.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayEnvironment
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
 SEAT = "team"

@@ -24,7 +24,7 @@ class ReasoningOptions(Options):
     @classmethod
     def _tested(cls, name: str) -> str:
         # Here, not above: the bridge imports numpy, which `mas --help` does without.
-        from mas.scenarios.bridges.reasoning_gym import check_name
+        from mas.scenarios.reasoning.reasoning_gym import check_name
 
         try:
             check_name(name)
@@ -35,7 +35,7 @@ class ReasoningOptions(Options):
 
 def build(options: ReasoningOptions) -> FolderScenario:
     """The scenario with these options; reasoning-gym itself is first needed for a task."""
-    from mas.scenarios.bridges.reasoning_gym import right_answer
+    from mas.scenarios.reasoning.reasoning_gym import right_answer
 
     name, config = options.dataset, options.config
     return FolderScenario(
@@ -49,13 +49,13 @@ def build(options: ReasoningOptions) -> FolderScenario:
 
 
 def _environment(name: str, config: dict[str, Any]) -> Environment:
-    from mas.scenarios.bridges.reasoning_gym import GymEnvironment
+    from mas.scenarios.reasoning.reasoning_gym import GymEnvironment
 
     return GymEnvironment(name, config)
 
 
 def _content(random: Random, name: str, config: dict[str, Any]) -> str:
-    from mas.scenarios.bridges.reasoning_gym import ask, check_version
+    from mas.scenarios.reasoning.reasoning_gym import ask, check_version
 
     check_version()
     return str(ask(name, config, random).entry["question"])

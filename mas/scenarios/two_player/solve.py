@@ -17,7 +17,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
-from mas.scenarios.bridges.words import named_actions
+from mas.scenarios.game_rules import named_actions
 from mas.scenarios.two_player.environment import Style, in_letters
 from mas.scenarios.two_player.games import TwoPlayerGame
 

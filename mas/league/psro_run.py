@@ -19,16 +19,15 @@ from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed
 from mas.core.scenario import Mixable
 from mas.league.games import LeagueWorld, full_options
-from mas.league.growth_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
-from mas.league.match import play
-from mas.league.maximin import Mix
-from mas.league.pairing import Fixture
+from mas.league.match import Fixture, play
+from mas.league.payoff import Mix
 from mas.league.psro import Expected, Iteration, expected_of, psro
+from mas.league.psro_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
 from mas.league.respond import train_against
-from mas.league.runs import open_runs
 from mas.league.tell import growth_line
-from mas.observe.atomic import write_text_atomic
-from mas.runs.scenario import configured_scenario
+from mas.league.trained_players import open_runs
+from mas.observe.files import write_text_atomic
+from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 from mas.training.exploitability import scored_policy
 

@@ -16,8 +16,8 @@ from mas.config.access import PLAYS
 from mas.config.options import TraceOptions
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
-from mas.observe.trust_option import Trust
-from mas.overrides import (
+from mas.observe.command import Trust
+from mas.runs.overrides import (
     OVERRIDES_HELP,
     PLAYING,
     Sampled,
@@ -27,12 +27,12 @@ from mas.overrides import (
     configured,
     tell_loading,
 )
-from mas.runs.resolve import resolve
-from mas.runs.scenario import check_fits
+from mas.runs.resolve import check_fits, resolve
 from mas.training.setup import Setup
 
 if TYPE_CHECKING:
     from mas.training.session import Opening, TeamSession
+
 
 STORE = "MAS_BUS_STORE"
 Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]

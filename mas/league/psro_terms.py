@@ -12,7 +12,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.league.games import said_options
 from mas.league.meta import MetaSolver
 from mas.league.psro import Expected
-from mas.observe.atomic import write_text_atomic
+from mas.observe.files import write_text_atomic
 
 FILE = "psro.json"
 _OURS = {

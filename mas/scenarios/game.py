@@ -6,7 +6,7 @@ own state beside it is only a faster way to the same.
 
 Somebody who does not move. An action that is not legal, and a pass (an empty text), change nothing in the game; the
 same seat must move again, and the others, who moved at the same time, have moved. The `tries`-th such turn at one
-decision forfeits the game: see `Rules.forfeit`.
+decision forfeits the game: see `BridgeRules.forfeit`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,7 @@ import msgspec
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import derive_seed, did_you_mean, digest
-from mas.scenarios.bridges.rules import GameSource, Position
-from mas.scenarios.bridges.words import find_action
+from mas.scenarios.game_rules import GameSource, Position, find_action
 
 TERM = "payoff"
 

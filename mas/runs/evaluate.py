@@ -18,11 +18,19 @@ from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.scenario import Finite
 from mas.core.text import printable
+from mas.observe.command import Trust
 from mas.observe.progress import counting
-from mas.observe.trust_option import Trust
-from mas.overrides import PLAYING, Overrides, RunDir, Sampled, check_sampling, check_used, tell_loading, transferred
-from mas.runs.resolve import resolve
-from mas.runs.scenario import configured_scenario
+from mas.runs.overrides import (
+    PLAYING,
+    Overrides,
+    RunDir,
+    Sampled,
+    check_sampling,
+    check_used,
+    tell_loading,
+    transferred,
+)
+from mas.runs.resolve import configured_scenario, resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.world import expert_of
 from mas.training.setup import Setup

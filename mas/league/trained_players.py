@@ -20,8 +20,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translated
 from mas.league.match import Chance
-from mas.runs.resolve import resolve
-from mas.runs.scenario import configured_scenario
+from mas.runs.resolve import configured_scenario, resolve
 from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.team import TeamRuntime

@@ -1,17 +1,34 @@
-"""How many requests a server has in hand: some run, some wait, the rest are sent away; and how it comes to an end."""
+"""What a server takes on: how many requests it has in hand, and how long a text may be before anybody counts its
+tokens.
+
+Some requests run, some wait, the rest are sent away. A tokenizer takes seconds and gigabytes for megabytes of text,
+all for one answer: too long. A token stands for no more characters than the longest of the vocabulary, so a text with
+more than that for every token of the context is refused unread. What is left and not short is tokenized in a thread,
+one text after the other, while the event loop goes on.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 from starlette.types import Receive
 
 from mas.endpoint.errors import Refused
+from mas.endpoint.models import Served
 
 MAX_HELD_BYTES = 256 * 2**20
 """Bytes of the bodies of all requests that are inside."""
 _LAST_WORDS_S = 2.0
 """How long requests that were ended may take to say so."""
+T = TypeVar("T")
+MAX_BODY_BYTES = 8 * 2**20
+_LEAST_BODY_BYTES = 256 * 2**10
+_ESCAPED = 12
+"""Bytes of a character in JSON, at most: two escapes of six."""
+_SHORT = 2048
+"""Characters that are tokenized at once: some ten milliseconds with the slowest tokenizer that was measured."""
 
 
 class Disconnected(Exception):
@@ -160,3 +177,47 @@ def _stop(work: asyncio.Timeout) -> None:
     """Cancel the work at the next moment, unless that was done already."""
     if not work.expired():
         work.reschedule(asyncio.get_running_loop().time())
+
+
+class PromptReader:
+    """Tokenizes the texts of one server's requests."""
+
+    def __init__(self, served: Served) -> None:
+        self._context = served.context
+        self._encode = served.engine.tokenizer.encode
+        self.longest = served.context * served.longest_token
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="mas-prompts")
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of a request's body that a text of the longest length fits in, within what any server takes."""
+        return min(max(self.longest * _ESCAPED, _LEAST_BODY_BYTES), MAX_BODY_BYTES)
+
+    async def read(self, texts: Iterable[str], make: Callable[[], T]) -> T:
+        """What `make` makes of these texts.
+
+        Raises:
+            Refused: they are longer than any prompt. Otherwise as `make`.
+        """
+        length = sum(len(text) for text in texts)
+        if length > self.longest:
+            raise self._too_long(f"{length} characters")
+        if length <= _SHORT:
+            return make()
+        return await asyncio.get_running_loop().run_in_executor(self._worker, make)
+
+    async def check(self, text: str) -> None:
+        """Refuse a text that is no part of any prompt.
+
+        Raises:
+            Refused: it is too long.
+        """
+        if (count := await self.read([text], lambda: len(self._encode(text)))) > self._context:
+            raise self._too_long(f"{count} tokens")
+
+    def _too_long(self, what: str) -> Refused:
+        return Refused(
+            400,
+            f"{what} of text exceed the context of {self._context} tokens: shorten it",
+            code="context_length_exceeded",
+        )

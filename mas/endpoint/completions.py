@@ -1,0 +1,278 @@
+"""Completions of one model: what a request asks of the engine (prompt ids, sampling, seeds; defaults from the role
+that speaks), and what comes back, token by token.
+
+One request to the engine draws all completions, unless somebody waits for the pieces or a stop string is several
+tokens: then every completion is a stream of its own, closed as soon as its text is complete. Text is cut where a stop
+string begins: what may be the beginning of one is held back while tokens come.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from mas.core.concurrency import together
+from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling, Tokenizer
+from mas.endpoint.errors import Refused
+from mas.endpoint.models import RoleModel, Served
+from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Sampled
+from mas.serving.model_text import Detokenizer
+
+COMPLETION_TOKENS = 16
+"""`max_tokens` of a raw completion where neither the client nor a role says it, as OpenAI has it."""
+StopReason = str | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Completions that are asked for, one per seed.
+
+    Attributes:
+        stops: texts that end a completion; those of one token end it in the engine already.
+        reasons: stop token id -> what the answer gives as the reason, for those that the request named.
+    """
+
+    prompt_ids: tuple[int, ...]
+    seeds: tuple[int, ...]
+    sampling: Sampling
+    stops: tuple[str, ...]
+    reasons: Mapping[int, str | int]
+    adapter: str | None
+
+    @property
+    def has_long_stops(self) -> bool:
+        """Whether the text must be watched while it comes: some stop string is several tokens."""
+        return any(stop not in self.reasons.values() for stop in self.stops)
+
+    def request(self, seeds: tuple[int, ...]) -> Request:
+        """The engine's request for some of them."""
+        return Request(prompt_ids=self.prompt_ids, sampling=self.sampling, seeds=seeds, adapter=self.adapter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What is new in one completion. `finish`: `stop` or `length` in the last one, else empty."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str
+    stop_reason: StopReason
+    adapter: AdapterRef | None
+
+
+class StopFinder:
+    """Cuts a text before the first stop string that is complete, whatever pieces it comes in.
+
+    Of two that end together the longer one counts.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def add(self, text: str) -> tuple[str, str | None]:
+        """The text that is safe to tell, and the stop string that was found, None while there is none."""
+        self._held += text
+        found = [(start + len(stop), start, stop) for stop in self._stops if (start := self._held.find(stop)) >= 0]
+        if found:
+            _, start, stop = min(found)
+            return self._held[:start], stop
+        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        safe = len(self._held) - keep
+        told, self._held = self._held[:safe], self._held[safe:]
+        return told, None
+
+    def end(self) -> str:
+        """What was held back and is no stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of the text that the stop string, longer than it, begins with."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+@dataclass(slots=True)
+class Completion:
+    """One completion while it comes."""
+
+    wanted: Wanted
+    index: int
+    words: Detokenizer
+    finder: StopFinder
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str = ""
+    stop_reason: StopReason = None
+    adapter: AdapterRef | None = None
+
+    def take(self, piece: Generation) -> Delta:
+        """Add a piece; its tokens behind a stop string are left out."""
+        known, before = len(self.token_ids), len(self.text)
+        self.adapter = piece.adapter
+        is_stopped = piece.finish == "stop"
+        last = len(piece.token_ids) - 1
+        for position, (token, logprob) in enumerate(zip(piece.token_ids, piece.logprobs, strict=True)):
+            self.token_ids.append(token)
+            self.logprobs.append(logprob)
+            if is_stopped and position == last:
+                self.stop_reason = self.wanted.reasons.get(token)
+            elif self._say(self.words.add(token)):
+                break
+        if piece.finish and not self.finish:
+            self._end(piece.finish)
+        return Delta(
+            index=self.index,
+            text=self.text[before:],
+            token_ids=tuple(self.token_ids[known:]),
+            logprobs=tuple(self.logprobs[known:]),
+            finish=self.finish,
+            stop_reason=self.stop_reason,
+            adapter=self.adapter,
+        )
+
+    def _say(self, text: str) -> bool:
+        """Add certain text; True when a stop string has ended the completion."""
+        safe, found = self.finder.add(text)
+        self.text += safe
+        if found is not None:
+            self.finish, self.stop_reason = "stop", found
+        return found is not None
+
+    def _end(self, finish: str) -> None:
+        if not self._say(self.words.end()):
+            self.text += self.finder.end()
+            self.finish = finish
+
+
+Tell = Callable[[Delta], Awaitable[None]]
+
+
+def wanted_completion(served: Served, adapter: str | None, request: CompletionRequest) -> Wanted:
+    """What a raw prompt asks for."""
+    tokenizer = served.engine.tokenizer
+    if isinstance(request.prompt, str):
+        begin = tokenizer.begin if request.add_special_tokens else ()
+        prompt_ids = begin + tokenizer.encode(request.prompt)
+    else:
+        prompt_ids = request.prompt
+    return _wanted(served, adapter, request, prompt_ids, COMPLETION_TOKENS)
+
+
+def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wanted:
+    """What a conversation asks for."""
+    prompt_ids = chat_prompt(served.engine.tokenizer, served.speaker(adapter), request.messages)
+    return _wanted(served, adapter, request, prompt_ids, None)
+
+
+def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]:
+    """All that must be tokenized for a request."""
+    texts = [*(request.stop or ())]
+    if isinstance(request, ChatRequest):
+        texts += [message.content for message in request.messages]
+        texts.append(served.speaker(adapter).system)
+    elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
+        texts.append(request.prompt)
+    return texts
+
+
+def chat_prompt(tokenizer: Tokenizer, speaker: RoleModel, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    """The conversation through the chat template, with the role's own system message where there is none; or, for
+    roles that do not chat, the contents line by line.
+
+    Raises:
+        RefusedRequest: the chat template does not take these messages.
+    """
+    if not speaker.chats:
+        return tokenizer.begin + tokenizer.encode("\n".join(message.content for message in messages))
+    turns = [("system" if one.role == "developer" else one.role, one.content) for one in messages]
+    if speaker.system and all(role != "system" for role, _ in turns):
+        turns.insert(0, ("system", speaker.system))
+    return tokenizer.chat_messages(turns)
+
+
+def seeds_of(request: Sampled) -> tuple[int, ...]:
+    """One seed per completion: that of the request and those after it, or a random one."""
+    first = secrets.randbits(63) if request.seed is None else request.seed
+    return seeds_from(first, request.n)
+
+
+def seeds_from(first: int, count: int) -> tuple[int, ...]:
+    """A seed and those after it."""
+    return tuple((first + index) % 2**64 for index in range(count))
+
+
+def _wanted(
+    served: Served, adapter: str | None, request: Sampled, prompt_ids: tuple[int, ...], usual: int | None
+) -> Wanted:
+    speaker, tokenizer = served.speaker(adapter), served.engine.tokenizer
+    if not prompt_ids:
+        raise Refused(400, "the prompt is empty: give at least one token", param="prompt")
+    says_nothing = request.stop is None and not request.stop_token_ids and not request.ignore_eos
+    stops = speaker.stop if says_nothing else request.stop or ()
+    single = _single_tokens(tokenizer, stops)
+    own = () if request.ignore_eos else served.engine.stop_ids
+    stop_ids = dict.fromkeys((*own, *request.stop_token_ids, *single))
+    sampling = Sampling(
+        temperature=speaker.temperature if request.temperature is None else request.temperature,
+        max_tokens=request.max_tokens or _default_tokens(speaker.max_tokens or usual, served.context - len(prompt_ids)),
+        stop=tuple(stop_ids),
+    )
+    return Wanted(
+        prompt_ids=prompt_ids,
+        seeds=seeds_of(request),
+        sampling=sampling,
+        stops=stops,
+        reasons={**{token: token for token in request.stop_token_ids}, **single},
+        adapter=adapter,
+    )
+
+
+def _single_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[int, str]:
+    """Token id -> text, for the texts that are exactly one token; one for unknown characters is none."""
+    encoded = {text: tokenizer.encode(text) for text in texts}
+    return {ids[0]: text for text, ids in encoded.items() if len(ids) == 1 and tokenizer.decode(ids) == text}
+
+
+def _default_tokens(usual: int | None, room: int) -> int:
+    """What is usual, or less where the context has less room; at least 1, so that the engine says what is too long."""
+    return max(1, room if usual is None else min(usual, room))
+
+
+async def complete(engine: Engine, wanted: Wanted, tell: Tell | None = None) -> list[Completion]:
+    """All completions. `tell` is given each piece as it comes; None: nobody waits for pieces.
+
+    Raises:
+        As `Engine.generate`.
+    """
+    decode = engine.tokenizer.decode
+    made = [
+        Completion(wanted, index, Detokenizer(decode), StopFinder(wanted.stops)) for index in range(len(wanted.seeds))
+    ]
+    if tell is None and not wanted.has_long_stops:
+        for one, generation in zip(made, await engine.generate(wanted.request(wanted.seeds)), strict=True):
+            one.take(generation)
+        return made
+    await together([_stream(engine, wanted, one, tell) for one in made], "completion")
+    return made
+
+
+async def _stream(engine: Engine, wanted: Wanted, one: Completion, tell: Tell | None) -> None:
+    async with aclosing(engine.stream(wanted.request((wanted.seeds[one.index],)))) as pieces:
+        async for piece in pieces:
+            delta = one.take(piece)
+            if tell is not None:
+                await tell(delta)
+            if delta.finish:
+                return
+
+
+async def score_prompt(engine: Engine, wanted: Wanted) -> list[float | None]:
+    """Log-probability (temperature 1) of every prompt token given those before it; the first has none."""
+    if len(wanted.prompt_ids) == 1:
+        return [None]
+    return [None, *await engine.score(wanted.prompt_ids[:1], wanted.prompt_ids[1:], wanted.adapter)]
