@@ -194,7 +194,7 @@ class RecordingAdamW(AdamW):
     def step(self, closure: Any = None) -> None:
         gradients = [one.grad for one in self._parameters]
         assert all(one is not None for one in gradients)
-        flat = torch.cat([cast("Tensor", one).flatten() for one in gradients]).double()
+        flat = torch.cat([cast(Tensor, one).flatten() for one in gradients]).double()
         probe = torch.empty_like(flat)
         fill([probe], 7, 1.0)
         places = [len(flat) // 3, 2 * len(flat) // 3]
@@ -304,11 +304,11 @@ def found_of(name: str, base: BaseModel) -> Found:
     setup = setup_of(case, config)
     trainable = TrainableAdapters(setup, base)
     watched = Watched(trainable)
-    rollout, found = Rollout(setup, cast("Any", None)), Found()
+    rollout, found = Rollout(setup, cast(Any, None)), Found()
     for number, done in enumerate(case.done, 1):
         trained = trainable.assignment.trained_adapters(done)
         episodes = episodes_of(config, rollout, case, number, done, trained)
-        calls = trainable.improve(cast("Any", None), episodes, trained, step=done + 1, lr_scale=1.0)
+        calls = trainable.improve(cast(Any, None), episodes, trained, step=done + 1, lr_scale=1.0)
         improved = asyncio.run(calls)
         turns = [turn for episode in episodes for turn in episode.turns]
         own: dict[str, list[float]] = {}
@@ -329,7 +329,7 @@ def _libraries(case: Case) -> Found:
     scenario = build_scenario(load_config(["scenario=relay"]).scenario)
     trainable = TrainableLibraries(setup_of(case, config))
     trainable._editor = QuoteEditor(config.algorithm.experience)
-    found, players = Found(), cast("Any", SimpleNamespace(scenario=scenario))
+    found, players = Found(), cast(Any, SimpleNamespace(scenario=scenario))
     for number, done in enumerate(case.done, 1):
         facts = [one for group in case.sampler(case.cast, number) for one in group]
         episodes = msgspec.convert(facts, list[Episode])

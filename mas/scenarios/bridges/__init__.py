@@ -27,4 +27,4 @@ def open_bridge(name: str) -> Environment:
     package, _, rest = name.partition(":")
     if package not in PREFIX or not rest:
         raise ConfigError(f"{name!r} is no id of a bridge: write PACKAGE:NAME. {did_you_mean(package, PREFIX)}")
-    return cast("Environment", import_module(PREFIX[package]).open_environment(rest))
+    return cast(Environment, import_module(PREFIX[package]).open_environment(rest))
