@@ -139,9 +139,10 @@ def play(asked: EvaluationRequest, console: Console) -> "dict[str, Evaluation]":
 
 def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
     """What plays the tasks, with all that it needs loaded."""
+    from mas.runs.check_transfer import check_adapters
     from mas.training.base import open_base
     from mas.training.compare import compare_taught, evaluate_served
-    from mas.training.saved import check_adapters, saved_experiences
+    from mas.training.saved import saved_experiences
 
     setup = asked.setup
     is_served, has_text = setup.is_served_elsewhere, setup.algorithm.is_training_free
@@ -167,10 +168,11 @@ def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
 
 
 def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> Callable[..., Any]:
+    from mas.runs.check_transfer import check_prompts
     from mas.training.base import open_base
     from mas.training.baselines import why_no_leader
     from mas.training.compare import compare
-    from mas.training.saved import check_prompts, saved_adapters
+    from mas.training.saved import saved_adapters
 
     setup, matched = _beginning(setup, console), asked.matched
     taken_role, taken_run = _checked_adapters(asked, setup)
@@ -187,8 +189,9 @@ def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> 
 
 def _checked_adapters(asked: EvaluationRequest, setup: Setup) -> tuple[str, Path | None]:
     """The role of `--take` and its run, None without it; what names no adapter is refused before the base is loaded."""
+    from mas.runs.check_transfer import check_adapters
     from mas.training.compare import adapter_to_take, swapped
-    from mas.training.saved import adapter_directories, check_adapters
+    from mas.training.saved import adapter_directories
 
     check_adapters(setup, (path.name for path in adapter_directories(asked.run_dir)))
     if asked.pair:

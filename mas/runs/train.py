@@ -41,7 +41,7 @@ from mas.training.opponents import Pool, open_opponents
 from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
-from mas.training.summary import traced_run
+from mas.training.step_tracing import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
 

@@ -36,7 +36,7 @@ from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
 from mas.training.shaping.interaction import paid_together
-from mas.training.updates.kinds import build_update, loss_of
+from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult
 
@@ -47,7 +47,7 @@ _Text = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class TrainableAdapters:
-    """Satisfies `mas.training.updates.update.Trainable`: every new version of an adapter passes the canary."""
+    """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
 
     def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
         self.trained: Mapping[str, str] = setup.trained_adapters

@@ -14,11 +14,6 @@ from mas.config.algorithm import AdvantageOptions, StepOptions
 from mas.config.rewards import RewardOptions
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
-from mas.training.advantages.adjustments import (
-    early_tools,
-    inherited,
-    modulated,
-)
 from mas.training.advantages.group import Running, group_advantages, members
 from mas.training.advantages.normalisation import component_advantages, stratified_advantages, whiten
 from mas.training.advantages.steps import (
@@ -29,10 +24,12 @@ from mas.training.advantages.steps import (
     returns_to_go,
     with_steps,
 )
-from mas.training.advantages.tree import tree_advantages
+from mas.training.batch import place_of
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
 from mas.training.sampling.facts import AnswerKnowledge, EntityRate, ToolUse, Wave
 from mas.training.shaping.transforms import Answer, entity_rewards, overlong_penalty
+from mas.training.tree_advantages import tree_advantages
+from mas.training.turn_adjustments import early_tool_advantages, inherit_advantages, modulate_by_entropy
 
 Compare = Callable[[Sequence[Row]], Sequence[float]]
 """From rows to one advantage each."""
@@ -92,13 +89,13 @@ def turn_advantages(
     else:
         advantages = table.spread(_compared(table, options, running))
     if options.early is not None:
-        advantages = early_tools(turns, advantages, options.early, known.won)
+        advantages = early_tool_advantages(turns, advantages, options.early, known.won)
     if options.step is not None:
         advantages = with_steps(advantages, _step_terms(turns, rewards, options.step, known), options.step.weight)
     if options.inherit is not None:
-        advantages = inherited(turns, advantages, options.inherit)
+        advantages = inherit_advantages(turns, advantages, options.inherit)
     if options.uncertainty is not None:
-        advantages = modulated(turns, advantages, options.uncertainty, known.entropies)
+        advantages = modulate_by_entropy(turns, advantages, options.uncertainty, known.entropies)
     if options.whiten != "none":
         buffers = [known.adapter_of.get(turn.role, turn.role) for turn in turns]
         tokens = [len(turn.completion_ids) for turn in turns] if options.whiten == "tokens" else None
@@ -192,7 +189,7 @@ def _ranks(turns: Sequence[Turn]) -> list[int]:
     """How many turns of its trajectory were before each turn."""
     ranks = [0] * len(turns)
     for indices in members([(turn.group, turn.trajectory) for turn in turns]).values():
-        for number, index in enumerate(sorted(indices, key=lambda i: _place(turns[i]))):
+        for number, index in enumerate(sorted(indices, key=lambda i: place_of(turns[i]))):
             ranks[index] = number
     return ranks
 
@@ -205,11 +202,6 @@ def _turns_left(turns: Sequence[Turn]) -> list[int]:
     for row, rank in zip(rows, ranks, strict=True):
         most[row] = max(most.get(row, 0), rank)
     return [most[row] - rank for row, rank in zip(rows, ranks, strict=True)]
-
-
-def _place(turn: Turn) -> tuple[int, int]:
-    """Where a turn stands among those of its agent in one episode."""
-    return turn.turn, turn.visit
 
 
 def _compared(table: _Table, options: AdvantageOptions, running: Running | None) -> list[float]:
@@ -273,7 +265,7 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
         values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
-        places = [_place(turn) for turn in turns]
+        places = [place_of(turn) for turn in turns]
         values = over_trajectories(values, trajectories, places, lambda own: returns_to_go(own, options.discount))
     if options.key == "none":
         return values

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mas.config.updates import Aggregation as Aggregation
+from mas.config.updates import Aggregation
 from mas.core.records import Group, Turn
 
 
@@ -39,6 +39,11 @@ def group_of(row: TrainRow) -> Group:
 def trajectory_of(row: TrainRow) -> tuple[str, Group, str]:
     """Rows of one trajectory have this in common."""
     return row.adapter, row.turn.group, row.turn.trajectory
+
+
+def place_of(turn: Turn) -> tuple[int, int]:
+    """Where a turn stands among those of its agent in one episode."""
+    return turn.turn, turn.visit
 
 
 def train_rows(

@@ -22,7 +22,7 @@ from mas.core.naming import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
-from mas.training.losses.tokens import Metrics
+from mas.training.metric_accumulator import Metrics
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
 

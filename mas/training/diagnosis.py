@@ -19,7 +19,7 @@ from mas.training.estimates import Work, check_memory, needs_of, rows_of
 from mas.training.learner import Learner
 from mas.training.saved import new_adapters
 from mas.training.setup import Setup
-from mas.training.updates.kinds import loss_of
+from mas.training.updates.build_update import loss_of
 
 _SYSTEM, _USER, _ANSWER = "0system0", "0user0", "0answer0"
 

@@ -19,7 +19,7 @@ from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once
 from mas.training.sampling.sampler import loops_of
-from mas.training.summary import Gate, gates, pass_share
+from mas.training.step_metrics import Gate, gates, pass_share
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""

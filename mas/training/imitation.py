@@ -25,7 +25,7 @@ from mas.training.rewards import rewards_of, total_reward
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
-from mas.training.summary import step_metrics
+from mas.training.step_metrics import step_metrics
 
 _ROUNDING = 1e-9
 """Of rewards that are sums."""

@@ -22,9 +22,9 @@ from mas.roles.kinds import taught, unlearned
 from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer
+from mas.training.experience.editor import Editor, Plain, Proposal, QuoteEditor, groups_of
 from mas.training.experience.language import LanguageEditor
 from mas.training.experience.library import Edited, Library, Limits, apply_operations, described, read_library
-from mas.training.experience.quote import Editor, Plain, Proposal, QuoteEditor, groups_of
 from mas.training.rewards import rewards_of
 from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
@@ -36,7 +36,7 @@ FOLDER = "experiences"
 
 
 class TrainableLibraries:
-    """Satisfies `mas.training.updates.update.Trainable`. A role begins with the experiences that its spec gives it."""
+    """Satisfies `mas.training.trainable.Trainable`. A role begins with the experiences that its spec gives it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup, team = setup, setup.team

@@ -1,34 +1,25 @@
 """What a run left behind (its adapters, or what its roles have learned as text), and what starts from it.
 
-`initial_adapters` are those that training starts from. `open_run` opens a run's team, an untrained one, or what a
-server serves, where nobody trains. `check_adapters` and `check_prompts` say whether what a run learned can play
-another scenario.
+`initial_adapters` are those that training starts from.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from pathlib import Path
 
 from mas.config.options import AlgorithmOptions
 from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.naming import derive_seed, did_you_mean, listed, local_name
-from mas.core.role import View
-from mas.roles import build_roles
-from mas.runtime.human import HumanDesk
-from mas.runtime.replay_log import ReplayLog
+from mas.core.naming import derive_seed, did_you_mean
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.training.base import Note, open_base
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
-from mas.training.session import Shared, TeamSession, open_team
-from mas.training.setup import Setup, trainable_adapters
+from mas.training.setup import Setup
 
 
 def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dict[str, AdapterWeights]:
@@ -171,78 +162,3 @@ def initial_adapters(setup: Setup, base: BaseModel) -> dict[str, AdapterWeights]
     """
     fresh = new_adapters(base, set(setup.trained_adapters.values()), setup.train.seed)
     return fresh if setup.train.start is None else adapters_from_run(fresh, setup.train.start, base)
-
-
-def open_run(
-    setup: Setup,
-    run: Path | None,
-    note: Note,
-    desk: HumanDesk | None = None,
-    *,
-    shared: Shared | None = None,
-    log: ReplayLog | None = None,
-) -> AbstractAsyncContextManager[TeamSession]:
-    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
-
-    Args:
-        shared: as in `open_team`; it may be opened after this is called, which loads the base.
-        log: as in `open_team`.
-
-    Raises:
-        ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
-    """
-    setup = setup.with_experiences(saved_experiences(run, setup.algorithm))
-    base = None if setup.is_served_elsewhere else open_base(setup, note)
-    if base is None or setup.algorithm.is_training_free:
-        return open_team(setup, base, desk=desk, shared=shared, log=log)
-    adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base.bank)
-    return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)
-
-
-def check_adapters(setup: Setup, learned: Iterable[str]) -> None:
-    """Refuse a team whose roles the run has not trained.
-
-    Args:
-        learned: names of the run's adapters; of a run that learned as text the roles that did.
-
-    Raises:
-        ConfigError: a trainable role of the scenario's team speaks through an adapter that the run does not have.
-    """
-    scenario, team, has = setup.scenario, setup.team, set(learned)
-    policy = "per_role" if setup.algorithm.is_training_free else setup.algorithm.policy
-    needed = set(trainable_adapters(team, policy).values())
-    if missing := sorted(needed - has):
-        raise ConfigError(
-            f"--on {scenario.name}: its team {team.name!r} speaks through {listed(sorted(needed))}, and the run has "
-            f"trained {listed(sorted(has))}: there is no {listed(missing)}. Choose a team of these roles with "
-            "algorithm.team=NAME or your own team.yaml, or evaluate a run of algorithm.policy=shared"
-        )
-
-
-def check_prompts(setup: Setup, base: BaseModel) -> None:
-    """Refuse prompts that the run's base cannot read, by those of the first held-out task.
-
-    Raises:
-        ConfigError: a prompt has characters that the tokenizer does not know, or is too long with its answer.
-    """
-    scenario, team = setup.scenario, setup.team
-    environment = scenario.environment()
-    environment.reset(scenario.task("eval", 0))
-    roles, tokenizer = build_roles(team), base.tokenizer
-    unknown = tokenizer.inner.unk_token_id
-    for agent, name in team.members().items():
-        role = roles[name]
-        view = View(observation=environment.observe(role.spec.view or local_name(agent)))
-        ids = (
-            tokenizer.chat(*role.chat(view), role.prefill(view)) if base.chats else tokenizer.encode(role.prompt(view))
-        )
-        if not base.chats and unknown is not None and unknown in ids:
-            raise ConfigError(
-                f"--on {scenario.name}: what role {name!r} is told has characters that the run's base does not know: "
-                f"{role.prompt(view)[:80]!r}; choose other scenario.options, or a run of a model that reads words"
-            )
-        if len(ids) + role.spec.max_tokens > base.limits.context:
-            raise ConfigError(
-                f"--on {scenario.name}: role {name!r} is told {len(ids)} tokens and may answer {role.spec.max_tokens}, "
-                f"and the run's base reads {base.limits.context}; choose other scenario.options"
-            )

@@ -28,7 +28,7 @@ from mas.runtime.streaming import streamed_to
 from mas.training.sampling.chains import SingleDecision
 from mas.training.sampling.sampler import EpisodeRecorder, loops_of, turn_text
 from mas.training.session import TeamSession
-from mas.training.summary import gates
+from mas.training.step_metrics import gates
 
 _COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "bright_red")
 _SHOWN = 400

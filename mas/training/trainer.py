@@ -31,9 +31,10 @@ from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
 from mas.training.setup import TrainSetup, plan_tasks
-from mas.training.summary import step_metrics, traced_rollout, traced_step
+from mas.training.step_metrics import step_metrics
+from mas.training.step_tracing import traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
-from mas.training.updates.update import Trainable
+from mas.training.trainable import Trainable
 
 Metrics = dict[str, Any]
 

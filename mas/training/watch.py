@@ -17,7 +17,7 @@ from mas.serving.base_checks import Speed
 from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.setup import Setup
-from mas.training.summary import ZeroVarianceWatch
+from mas.training.step_metrics import ZeroVarianceWatch
 
 _SHOWN_EPISODES = 2
 

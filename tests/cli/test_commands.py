@@ -142,7 +142,7 @@ def test_a_team_that_was_stopped_exits_130(mas: Mas, monkeypatch: pytest.MonkeyP
     def stopped(*words: object, **options: object) -> None:
         raise Halted("turn 3 of episode 'e' does not begin")
 
-    monkeypatch.setattr("mas.training.saved.open_run", stopped)
+    monkeypatch.setattr("mas.training.open_run.open_run", stopped)
     ran = mas("run", "scenario=relay")
     assert ran.code == 130
     assert ran.err == "stopped: turn 3 of episode 'e' does not begin\n"

@@ -32,7 +32,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
 from mas.training.base import tiny_base
-from mas.training.experience.quote import QuoteEditor
+from mas.training.experience.editor import QuoteEditor
 from mas.training.libraries import TrainableLibraries
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout

@@ -18,7 +18,7 @@ from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-from mas.training.losses.tokens import MetricAccumulator
+from mas.training.metric_accumulator import MetricAccumulator
 
 _GIB = 2**30
 

@@ -20,9 +20,10 @@ from mas.core.policy import Policy
 from mas.core.records import Episode, Turn
 from mas.core.team import TeamSpec
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.tree import Node, TreeEnds, node_values
+from mas.training.advantages.tree import Node, node_values
 from mas.training.rewards import total_reward
 from mas.training.sampling.entropy_tree import EntropyTreeSampler, whole_rollouts
+from mas.training.tree_advantages import TreeEnds
 
 AEPO, AT2PO = ORACLES["20_aepo"], ORACLES["21_at2po"]
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mas.core.errors import CheckpointError
+from mas.training.experience.editor import is_telling, telling
 from mas.training.experience.language import MOST_CHARACTERS, MOST_ENTRIES, read_experiences, read_operations
 from mas.training.experience.library import (
     Library,
@@ -21,7 +22,6 @@ from mas.training.experience.library import (
     one_line,
     read_library,
 )
-from mas.training.experience.quote import is_telling, telling
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 GOLDEN = ORACLES["27_training_free"]
@@ -159,7 +159,7 @@ def test_an_answer_may_be_fenced_and_each_bad_entry_is_refused_alone() -> None:
         (r'["\ud800"]', "no JSON"),
         ("[" * 20_000, "no JSON"),
         ('["' + "x" * MOST_CHARACTERS + '"]', "characters, at most"),
-        ("```\n[]\n```\n```\n[]\n```", "2 fenced blocks"),
+        ("```\n[]\n```\n```\n[]\n```", "2 fenced blocks, one was asked for"),
         ("__import__('os').getcwd()", "no JSON"),
     ],
 )

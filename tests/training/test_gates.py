@@ -12,7 +12,7 @@ from mas.scenarios.safe_reply.environment import ReplyEnvironment
 from mas.testing.scripted import ScriptedEngine
 from mas.training.evaluate import evaluate
 from mas.training.sampling.sampler import loops_of
-from mas.training.summary import Gate, gates
+from mas.training.step_metrics import Gate, gates
 
 LOOP = "feedback-conversation"
 TASKS = 40

@@ -28,8 +28,8 @@ from mas.training.evaluate import evaluate
 from mas.training.reward_models import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
-from mas.training.summary import step_metrics
-from mas.training.updates.kinds import Rewarded
+from mas.training.step_metrics import step_metrics
+from mas.training.updates.rewarded import Rewarded
 from mas.training.updates.update import UpdateResult
 
 BAD = (math.nan, math.inf, -math.inf, 1.7e308)

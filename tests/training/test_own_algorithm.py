@@ -33,7 +33,7 @@ from mas.training.advantage_pipeline import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
 from mas.training.trainer import Trainer, TrainingOutcome
-from mas.training.updates.kinds import build_update
+from mas.training.updates.build_update import build_update
 from mas.training.updates.policy_gradient import PolicyGradient
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.losses.preference import dpo_pair
 from mas.training.trainer import TrainingOutcome
-from mas.training.updates.kinds import build_update, loss_of
+from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import LIKELIHOOD
 from mas.training.updates.update import UpdateResult
 

@@ -8,8 +8,8 @@ from parts import make_turn
 
 from mas.core.records import Episode, Group, Turn, facts_of
 from mas.training.advantages.steps import Anchor
-from mas.training.advantages.tree import TreeEnds
 from mas.training.sampling.facts import EntityRate, ToolUse
+from mas.training.tree_advantages import TreeEnds
 
 
 @pytest.mark.parametrize(

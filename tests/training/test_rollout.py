@@ -15,11 +15,11 @@ from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.advantages.tree import TreeEnds
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.schedules import AdapterAssignment
 from mas.training.trainer import Trainer, TrainingOutcome
+from mas.training.tree_advantages import TreeEnds
 
 
 class Steps:

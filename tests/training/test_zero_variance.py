@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mas.config.load import load_config
-from mas.training.summary import PATIENCE, ZeroVarianceWatch, flat_share
+from mas.training.step_metrics import PATIENCE, ZeroVarianceWatch, flat_share
 
 
 def role(groups: int, flat: int, *, single: int = 0, is_trained: bool = True) -> dict[str, float]:

@@ -19,8 +19,8 @@ from mas.core.errors import RefusedRequest
 from mas.core.naming import derive_seed
 from mas.core.records import NO_COST, Cost, cost_of_call
 from mas.runtime.agents import ModelEndpoint
+from mas.training.experience.editor import LessonGroup, LessonRollout, Proposal, Said
 from mas.training.experience.library import Library, Operation, Refusal, one_line
-from mas.training.experience.quote import LessonGroup, LessonRollout, Proposal, Said
 
 COACH = (
     "You coach one member of a team of language-model agents. It never changes by itself: all it can learn is a short "
@@ -52,7 +52,7 @@ class _Spent:
 
 
 class LanguageEditor:
-    """Satisfies `mas.training.experience.quote.Editor`. A question too long for the model is a recorded refusal."""
+    """Satisfies `mas.training.experience.editor.Editor`. A question too long for the model is a recorded refusal."""
 
     def __init__(self, endpoint: ModelEndpoint, options: ExperienceOptions) -> None:
         self._endpoint, self._options = endpoint, options
@@ -220,7 +220,7 @@ def read_experiences(text: str, most: int) -> tuple[tuple[str, ...], tuple[Refus
         if not isinstance(entry, str) or not one_line(entry):
             refused.append(Refusal(_excerpt(entry), "it is no text"))
         elif len(texts) == most:
-            refused.append(Refusal(_excerpt(entry), f"only {most} experiences were cost_of_call for"))
+            refused.append(Refusal(_excerpt(entry), f"only {most} experiences were asked for"))
         else:
             texts.append(one_line(entry))
     return tuple(texts), tuple(refused)
@@ -234,7 +234,7 @@ def _entries(text: str) -> tuple[list[Any], list[Refusal]]:
         ]
     fenced = _FENCE.findall(text)
     if len(fenced) > 1:
-        return [], [Refusal(_excerpt(text), f"the answer has {len(fenced)} fenced blocks, one was cost_of_call for")]
+        return [], [Refusal(_excerpt(text), f"the answer has {len(fenced)} fenced blocks, one was asked for")]
     try:
         read = json.loads(fenced[0] if fenced else text, object_pairs_hook=_object, parse_constant=_no_number)
         json.dumps(read, ensure_ascii=False).encode()  # half a character could not be put into a prompt

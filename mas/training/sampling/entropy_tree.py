@@ -24,10 +24,10 @@ from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group, Turn, facts_of
 from mas.core.tracing import in_environment
 from mas.training.advantages.adjustments import surprise
-from mas.training.advantages.tree import TreeEnds
 from mas.training.rewards import TEAM
 from mas.training.sampling.chains import Chain, ChainDecision, ChainPlay
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
+from mas.training.tree_advantages import TreeEnds
 
 Terms = dict[str, float]
 BRANCH_FROM = 0.5

@@ -26,7 +26,7 @@ from mas.training.sampling.chains import SingleDecision
 from mas.training.sampling.facts import AnswerWatch, ToolUse, Wave, by_attempt, matched, scored, tool_use
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
 from mas.training.sampling.selection import resample_on_correct, transcript_penalty
-from mas.training.shaping.transforms import Grounded
+from mas.training.updates.rewarded import Grounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reward transforms on plain numbers, and what a reward model's scores make turns earn. Free of torch.
+"""Reward transforms on plain numbers. Free of torch.
 
 * Clip and Delta: step rewards whose sum cannot grow with the number of steps, so that repeating correct but useless
   steps does not pay. The result is to be added to the success reward. Source: On Designing Effective RL Reward at
@@ -15,15 +15,9 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
-
-import msgspec
-
-from mas.config.rewards import RewardModelOptions
-from mas.core.records import Episode, Fact, Turn
-from mas.training.rewards import MODEL, OWN
 
 Pooling = Literal["sum", "mean"]
 Answer = Literal["correct", "wrong", "error"]
@@ -168,51 +162,3 @@ def overlong_penalty(length: int, *, most: int, cache: int) -> float:
     if length < 0 or not 1 <= cache <= most:
         raise ValueError(f"length {length} with at most {most} and a cache of {cache}: 0 or more, and 1 to {most}")
     return -min(max(length - (most - cache), 0) / cache, 1.0)
-
-
-class Grounded(Fact, frozen=True):
-    """Of a turn. `is_grounded`: its output parsed, and the team's action of its turn was legal."""
-
-    is_grounded: bool = False
-
-
-def payments(scores: Sequence[float], grounded: Sequence[bool], options: RewardModelOptions) -> list[float]:
-    """What the turns of a trajectory are paid: the scores, bounded, and more where an action was grounded.
-
-    Args:
-        scores: of T turns in order. grounded: whether each one's output parsed and the team's action was legal.
-
-    Raises:
-        ValueError: the two lengths differ.
-    """
-    bounded = list(scores)
-    if options.bound in ("clip", "both"):
-        bounded = clip_rewards(bounded, options.eta)
-    if options.bound in ("delta", "both"):
-        bounded = delta_rewards(bounded)
-    return fused_rewards(bounded, grounded, weight=options.grounded) if options.grounded else bounded
-
-
-def with_payments(
-    episodes: Sequence[Episode], paid: Mapping[str, tuple[float, float]], options: RewardModelOptions
-) -> list[Episode]:
-    """The episodes with the model's term; turns that it did not score stay as they are.
-
-    Args:
-        paid: turn id -> what it is paid, and what its whole trajectory is.
-    """
-    return [
-        msgspec.structs.replace(
-            episode,
-            turns=tuple(_paid(turn, *paid[turn.id], options) if turn.id in paid else turn for turn in episode.turns),
-        )
-        for episode in episodes
-    ]
-
-
-def _paid(turn: Turn, own: float, whole: float, options: RewardModelOptions) -> Turn:
-    if options.joins == "step":
-        return msgspec.structs.replace(turn, paid={**turn.paid, MODEL: own})
-    term, is_alone = f"{OWN}{MODEL}", options.joins == "alone"
-    rest, all_rest = ({}, {}) if is_alone else (turn.paid, turn.rewards)
-    return msgspec.structs.replace(turn, paid={**rest, term: own}, rewards={**all_rest, term: whole})

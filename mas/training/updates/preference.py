@@ -22,7 +22,7 @@ from mas.training.advantages.tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
-from mas.training.losses.tokens import MetricAccumulator, Metrics
+from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
 from mas.training.sampling.facts import repaired
 from mas.training.updates.update import UpdateResult

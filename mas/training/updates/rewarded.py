@@ -1,63 +1,21 @@
-"""Which update follows which `algorithm.update`, and what its learner minimises.
-
-`Rewarded` is an update whose turns are paid by a reward model, which learns in turn with the policy.
-"""
+"""An update whose turns are paid by a reward model, which learns in turn with the policy, and how it pays them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.custom_algorithm import CustomAlgorithm
 from mas.config.rewards import RewardModelOptions
-from mas.config.updates import LossOptions
 from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
-from mas.core.records import Episode
-from mas.training.learner import Learner
-from mas.training.reward_models import ImplicitModel, ProgressModel, RewardModel, Trajectory, trajectories_of
-from mas.training.shaping.transforms import Grounded, payments, with_payments
-from mas.training.updates.policy_gradient import PolicyGradient
-from mas.training.updates.ppo import Ppo
-from mas.training.updates.preference import LIKELIHOOD, Preference
+from mas.core.records import Episode, Fact, Turn
+from mas.training.reward_models import RewardModel, Trajectory, trajectories_of
+from mas.training.rewards import MODEL, OWN
+from mas.training.shaping.transforms import clip_rewards, delta_rewards, fused_rewards
 from mas.training.updates.update import Update, UpdateResult
-
-_KINDS: Mapping[str, type[ProgressModel] | type[ImplicitModel]] = {
-    "progress": ProgressModel,
-    "implicit": ImplicitModel,
-}
-_PREFIX = "reward_model/"
-
-
-def loss_of(algorithm: AlgorithmOptions) -> LossOptions:
-    """The loss of a token."""
-    return LIKELIHOOD if algorithm.update == "preference" else algorithm.loss
-
-
-def build_update(
-    learner: Learner, algorithm: AlgorithmOptions, seed: int, method: CustomAlgorithm | None = None
-) -> Update:
-    """The update that the options name; `learner` minimises `loss_of` them. `seed`: of critics and reward models.
-
-    `method`: functions of the algorithm's own, which come first.
-    """
-    update = _build(learner, algorithm, seed, method)
-    options = algorithm.reward.model
-    return update if options is None else Rewarded(update, build_reward_model(learner, options, seed), options)
-
-
-def _build(learner: Learner, algorithm: AlgorithmOptions, seed: int, method: CustomAlgorithm | None) -> Update:
-    own: Update | None = None if method is None else method.update(learner, algorithm)
-    if own is not None:
-        return own
-    if algorithm.update == "preference":
-        return Preference(learner, algorithm)
-    if algorithm.advantage.baseline == "critic":
-        return Ppo(learner, algorithm, seed)
-    return PolicyGradient(learner, algorithm, None if method is None else method.advantages)
 
 
 class Rewarded:
@@ -107,11 +65,6 @@ class Rewarded:
         self.model.restore(own)
 
 
-def build_reward_model(learner: Learner, options: RewardModelOptions, seed: int) -> RewardModel:
-    """The model that the options name, for the learner's adapters."""
-    return _KINDS[options.kind](learner, options, seed)
-
-
 def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
     """What a trajectory is paid by the model: the sum over its turns."""
     wrong = next((place for place, value in enumerate(own) if not is_bounded(value)), None)
@@ -122,3 +75,54 @@ def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
             f"{LARGEST:g}; lower its learning rate, the algorithm's option reward_lr"
         )
     return math.fsum(own)
+
+
+_PREFIX = "reward_model/"
+
+
+class Grounded(Fact, frozen=True):
+    """Of a turn. `is_grounded`: its output parsed, and the team's action of its turn was legal."""
+
+    is_grounded: bool = False
+
+
+def payments(scores: Sequence[float], grounded: Sequence[bool], options: RewardModelOptions) -> list[float]:
+    """What the turns of a trajectory are paid: the scores, bounded, and more where an action was grounded.
+
+    Args:
+        scores: of T turns in order. grounded: whether each one's output parsed and the team's action was legal.
+
+    Raises:
+        ValueError: the two lengths differ.
+    """
+    bounded = list(scores)
+    if options.bound in ("clip", "both"):
+        bounded = clip_rewards(bounded, options.eta)
+    if options.bound in ("delta", "both"):
+        bounded = delta_rewards(bounded)
+    return fused_rewards(bounded, grounded, weight=options.grounded) if options.grounded else bounded
+
+
+def with_payments(
+    episodes: Sequence[Episode], paid: Mapping[str, tuple[float, float]], options: RewardModelOptions
+) -> list[Episode]:
+    """The episodes with the model's term; turns that it did not score stay as they are.
+
+    Args:
+        paid: turn id -> what it is paid, and what its whole trajectory is.
+    """
+    return [
+        msgspec.structs.replace(
+            episode,
+            turns=tuple(_paid(turn, *paid[turn.id], options) if turn.id in paid else turn for turn in episode.turns),
+        )
+        for episode in episodes
+    ]
+
+
+def _paid(turn: Turn, own: float, whole: float, options: RewardModelOptions) -> Turn:
+    if options.joins == "step":
+        return msgspec.structs.replace(turn, paid={**turn.paid, MODEL: own})
+    term, is_alone = f"{OWN}{MODEL}", options.joins == "alone"
+    rest, all_rest = ({}, {}) if is_alone else (turn.paid, turn.rewards)
+    return msgspec.structs.replace(turn, paid={**rest, term: own}, rewards={**all_rest, term: whole})

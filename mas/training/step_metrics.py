@@ -1,4 +1,4 @@
-"""What is said of a step: numbers per team and per role, whether anything is left to compare, loops taken, and spans.
+"""The metrics of a step: per team and per role, whether anything is left to compare, and how often loops are taken.
 
 Groups whose rewards are all equal have advantages of 0. Source: advantage collapse as DAPO describes it, arXiv
 2503.14476, section 3.2; `sampler.refill` is its cure.
@@ -6,24 +6,18 @@ Groups whose rewards are all equal have advantages of 0. Source: advantage colla
 `gates` says how often a team's loops are taken: what a gate, such as feedback only where it is needed, costs and saves.
 A loop within another one counts from that one's last round. Source: the adaptive feedback of WaltzRL (The Alignment
 Waltz, arXiv 2510.08240): a reply goes back to the conversation agent only where the feedback agent says that it must.
-
-Every so many steps one is traced, with some of its episodes, so that a long run stays bounded. A traced step is a trace
-of its own: rollout, update, publish. Its episodes are traces, too, linked with its rollout. Evaluations are not traced.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.options import RewardOptions, TraceOptions
+from mas.config.options import RewardOptions
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
-from mas.core.tracing import current_tracer
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward
 from mas.training.updates.update import UpdateResult
@@ -154,42 +148,3 @@ def gates(bounds: Mapping[str, int], episodes: Sequence[Episode]) -> dict[str, G
             rounds = fmean(taken)
             found[name] = Gate(triggered=fmean(count > 0 for count in taken), rounds=rounds, saved=bound - rounds)
     return found
-
-
-@contextmanager
-def traced_run(options: TraceOptions, directory: Path) -> Iterator[None]:
-    """Trace the steps that are due inside the block into the directory of a run.
-
-    Raises:
-        As `mas.observe.tracing.open_tracing`.
-    """
-    if options.every == 0:
-        yield
-        return
-    from mas.observe.tracing import open_tracing
-
-    tracing = open_tracing(directory, process="train", most=options.spans, shows_content=options.content)
-    with tracing as tracer, tracer.silent():
-        yield
-
-
-@contextmanager
-def traced_step(step: int, options: TraceOptions) -> Iterator[None]:
-    """One training step, counted from 1; nothing where it is not due."""
-    tracer = current_tracer()
-    if tracer is None or options.every == 0 or step % options.every:
-        yield
-        return
-    with tracer.span("step", {"mas.step": step}, is_root=True):
-        yield
-
-
-@contextmanager
-def traced_rollout(options: TraceOptions) -> Iterator[None]:
-    """The sampling of one step."""
-    tracer = current_tracer()
-    if tracer is None:
-        yield
-        return
-    with tracer.span("rollout"), tracer.episodes(options.episodes):
-        yield

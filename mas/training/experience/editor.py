@@ -1,4 +1,4 @@
-"""What an editor of experiences is shown, the contract of editors, and the one that asks no model.
+"""The contract of editors, the lessons that they are shown, and `QuoteEditor`, which asks no model.
 
 For one role an editor is shown the episodes of one task next to each other. Only some groups of episodes have something
 to tell: Training-Free GRPO, arXiv 2510.08191, has groups with 0 < mean reward < 1, for rewards of 0 and 1.
@@ -124,7 +124,7 @@ class Editor(Protocol):
 
 
 class QuoteEditor:
-    """Satisfies `mas.training.experience.quote.Editor`. An experience is `SHOWN -> ANSWER`."""
+    """Satisfies `Editor`. An experience is `SHOWN -> ANSWER`."""
 
     def __init__(self, options: ExperienceOptions) -> None:
         self._options = options
