@@ -26,7 +26,7 @@ from mas.training.advantages.steps import (
 )
 from mas.training.batch import place_of
 from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_reward
-from mas.training.sampling.facts import AnswerKnowledge, EntityRate, ToolUse, Wave
+from mas.training.sampling.episode_facts import AnswerKnowledge, EntityRate, ToolUse, Wave
 from mas.training.shaping.transforms import Answer, entity_rewards, overlong_penalty
 from mas.training.tree_advantages import tree_advantages
 from mas.training.turn_adjustments import early_tool_advantages, inherit_advantages, modulate_by_entropy

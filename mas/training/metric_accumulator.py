@@ -1,4 +1,7 @@
-"""The token metrics of one adapter, summed over a step. Shape legend: J loss tokens of several rows, one after the other."""
+"""The token metrics of one adapter, summed over a step.
+
+Shape legend: J loss tokens of several rows, one after the other.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from mas.core.records import Turn
 from mas.training.advantages.adjustments import early_bonus, modulated_advantages
 from mas.training.advantages.group import members
 from mas.training.batch import place_of
-from mas.training.sampling.facts import ToolUse
+from mas.training.sampling.episode_facts import ToolUse
 
 
 def early_tool_advantages(

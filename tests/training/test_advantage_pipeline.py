@@ -17,7 +17,7 @@ from mas.training.advantages.group import Running
 from mas.training.advantages.steps import Anchor
 from mas.training.batch import token_weights
 from mas.training.rewards import total_reward
-from mas.training.sampling.facts import ToolUse
+from mas.training.sampling.episode_facts import ToolUse
 
 BASELINES = ORACLES["28_baselines"]
 

@@ -29,7 +29,7 @@ from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.check_setup import check_trainable
-from mas.training.sampling.facts import AnswerKnowledge, EntityRate, Wave
+from mas.training.sampling.episode_facts import AnswerKnowledge, EntityRate, Wave
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession
 from mas.training.shaping.transforms import match_rate

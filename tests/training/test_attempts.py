@@ -29,7 +29,7 @@ from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checks import check_repairs
 from mas.training.rewards import total_reward
 from mas.training.rollout import SAMPLERS
-from mas.training.sampling.facts import by_attempt, repaired
+from mas.training.sampling.attempts import by_attempt, repaired
 from mas.training.updates.preference import preferred, turn_values
 
 REFINE = ScenarioOptions(name="refine")

@@ -24,7 +24,7 @@ from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.learner import Learner, Logprobs
-from mas.training.sampling.facts import ToolUse
+from mas.training.sampling.episode_facts import ToolUse
 from mas.training.updates.policy_gradient import PolicyGradient
 
 ASPO = ORACLES["30_aspo"]

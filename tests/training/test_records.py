@@ -8,7 +8,7 @@ from parts import make_turn
 
 from mas.core.records import Episode, Group, Turn, facts_of
 from mas.training.advantages.steps import Anchor
-from mas.training.sampling.facts import EntityRate, ToolUse
+from mas.training.sampling.episode_facts import EntityRate, ToolUse
 from mas.training.tree_advantages import TreeEnds
 
 

@@ -24,10 +24,11 @@ from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
 from mas.training.reward_models import ImplicitModel, ProgressModel, StepScores, Trajectory, trajectories_of
+from mas.training.sampling.episode_facts import Grounded
 from mas.training.shaping.transforms import preference_loss, trajectory_score
 from mas.training.updates.build_update import build_reward_model, build_update
 from mas.training.updates.ppo import Ppo
-from mas.training.updates.rewarded import Grounded, Rewarded, payments
+from mas.training.updates.rewarded import Rewarded, payments
 
 ADAPTER_OF = {name: name for name in ROLES[:2]}
 GOLDEN = {"17": ORACLES["17_spa_rl"], "18": ORACLES["18_oprl"], "34": ORACLES["34_clip_delta"]}

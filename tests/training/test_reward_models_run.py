@@ -20,8 +20,8 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.evaluate import Evaluation
+from mas.training.sampling.episode_facts import Grounded
 from mas.training.trainer import Trainer, TrainingOutcome
-from mas.training.updates.rewarded import Grounded
 
 PARALLEL = {"sampler": {"mode": "parallel"}}
 PROGRESS, IMPLICIT = {"kind": "progress"}, {"kind": "implicit"}

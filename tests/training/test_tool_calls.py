@@ -21,7 +21,7 @@ from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.checks import check_turns
 from mas.training.rewards import total_reward
-from mas.training.sampling.facts import ToolUse
+from mas.training.sampling.episode_facts import ToolUse
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
 from mas.training.sampling.selection import transcript_penalty
 

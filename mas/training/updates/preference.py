@@ -24,7 +24,7 @@ from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
 from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
-from mas.training.sampling.facts import repaired
+from mas.training.sampling.attempts import repaired
 from mas.training.updates.update import UpdateResult
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)

@@ -11,11 +11,15 @@ from torch import Tensor
 from mas.config.rewards import RewardModelOptions
 from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
-from mas.core.records import Episode, Fact, Turn
+from mas.core.records import Episode, Turn
 from mas.training.reward_models import RewardModel, Trajectory, trajectories_of
 from mas.training.rewards import MODEL, OWN
+from mas.training.sampling.episode_facts import Grounded
 from mas.training.shaping.transforms import clip_rewards, delta_rewards, fused_rewards
 from mas.training.updates.update import Update, UpdateResult
+
+_PREFIX = "reward_model/"
+"""Begins the names of the model's own tensors."""
 
 
 class Rewarded:
@@ -65,27 +69,6 @@ class Rewarded:
         self.model.restore(own)
 
 
-def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
-    """What a trajectory is paid by the model: the sum over its turns."""
-    wrong = next((place for place, value in enumerate(own) if not is_bounded(value)), None)
-    if wrong is not None:
-        raise TrainingError(
-            f"the reward model of adapter {trajectory.adapter!r} pays turn {trajectory.rows[wrong].turn.id!r} "
-            f"{own[wrong]}: a reward must be a finite number between {-LARGEST:g} and "
-            f"{LARGEST:g}; lower its learning rate, the algorithm's option reward_lr"
-        )
-    return math.fsum(own)
-
-
-_PREFIX = "reward_model/"
-
-
-class Grounded(Fact, frozen=True):
-    """Of a turn. `is_grounded`: its output parsed, and the team's action of its turn was legal."""
-
-    is_grounded: bool = False
-
-
 def payments(scores: Sequence[float], grounded: Sequence[bool], options: RewardModelOptions) -> list[float]:
     """What the turns of a trajectory are paid: the scores, bounded, and more where an action was grounded.
 
@@ -126,3 +109,15 @@ def _paid(turn: Turn, own: float, whole: float, options: RewardModelOptions) -> 
     term, is_alone = f"{OWN}{MODEL}", options.joins == "alone"
     rest, all_rest = ({}, {}) if is_alone else (turn.paid, turn.rewards)
     return msgspec.structs.replace(turn, paid={**rest, term: own}, rewards={**all_rest, term: whole})
+
+
+def _whole(own: Sequence[float], trajectory: Trajectory) -> float:
+    """What a trajectory is paid by the model: the sum over its turns."""
+    wrong = next((place for place, value in enumerate(own) if not is_bounded(value)), None)
+    if wrong is not None:
+        raise TrainingError(
+            f"the reward model of adapter {trajectory.adapter!r} pays turn {trajectory.rows[wrong].turn.id!r} "
+            f"{own[wrong]}: a reward must be a finite number between {-LARGEST:g} and "
+            f"{LARGEST:g}; lower its learning rate, the algorithm's option reward_lr"
+        )
+    return math.fsum(own)
