@@ -152,7 +152,7 @@ def test_a_walk_counts_functions_of_its_folder_and_the_longest_stack(
 def test_a_training_step_goes_from_sampling_to_the_learner() -> None:
     walk = training_step()
     assert {"training/learner.py", "runtime/team.py", "bus/memory.py", "serving/store.py"} <= walk.files
-    assert not {"training/checks.py", "training/evaluate.py", "config/load.py"} & walk.files
+    assert not {"training/check_team_options.py", "training/evaluate.py", "config/load.py"} & walk.files
     assert len(walk.deepest) > 5
 
 

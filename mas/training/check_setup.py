@@ -1,8 +1,8 @@
-"""What a setup must have to be trained, found out before a model is loaded.
+"""Whether a setup can be trained at all: all checks that need no model, in order, and those of time and of the editor.
 
 Teams in which time decides what is said are played, and not trained. A limit that ends an episode is no such thing:
 what is not played to its end is recorded, and not trained on. For training without gradients the editor must be able to
-write, and prompts must show what was learned.
+write.
 """
 
 from collections.abc import Collection
@@ -10,15 +10,11 @@ from collections.abc import Collection
 from mas.config.options import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean, local_name
+from mas.core.naming import did_you_mean
 from mas.core.policy import Policy
-from mas.core.role import View
-from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.roles import build_roles
-from mas.roles.kinds import is_reader
 from mas.serving.vllm_options import check_limits
-from mas.training.checks import (
+from mas.training.check_team_options import (
     check_answers,
     check_fork,
     check_inherit,
@@ -28,10 +24,10 @@ from mas.training.checks import (
     check_shared,
     check_siblings,
     check_spending,
-    check_templates,
     check_turns,
     check_warm_start,
 )
+from mas.training.check_templates import check_readers, check_templates
 from mas.training.engines import check_published
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN, check_costs
@@ -195,23 +191,3 @@ def check_editor(setup: Setup) -> None:
             "sentences: name a model that does with model.path, a peer (algorithm.experience.editor=NAME "
             "peers.NAME.url=...), or editor=quote, which asks no model"
         )
-
-
-def check_readers(scenario: Scenario, team: TeamSpec) -> None:
-    """Refuse a trainable role whose prompts leave its experiences out.
-
-    Raises:
-        ConfigError: names the role.
-    """
-    environment = scenario.environment()
-    environment.reset(scenario.task("train", 0))
-    roles = build_roles(team)
-    for agent, name in team.members().items():
-        role = roles[name]
-        seen = environment.observe(role.spec.view or local_name(agent))
-        if role.spec.trainable and not is_reader(role, View(observation=seen)):
-            raise ConfigError(
-                f"role {name!r} of type {role.spec.type!r} does not show its experiences in its prompts, so it cannot "
-                "learn by algorithm.update=training_free: let its class render `self.spec.experiences` as "
-                "mas.roles.PromptedRole does, or set trainable: false"
-            )

@@ -26,7 +26,7 @@ from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.testing.scripted import Answer, ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.checks import check_repairs
+from mas.training.check_team_options import check_repairs
 from mas.training.rewards import total_reward
 from mas.training.rollout import SAMPLERS
 from mas.training.sampling.attempts import by_attempt, repaired

@@ -13,7 +13,7 @@ from mas.core.errors import ConfigError
 from mas.core.records import Turn
 from mas.scenarios import build_scenario
 from mas.training.advantage_pipeline import Known, turn_advantages
-from mas.training.checks import check_turns
+from mas.training.check_team_options import check_turns
 
 PATH = {"name": "plan_path", "options": {"size": 3, "walls": 1, "max_turns": 4}}
 

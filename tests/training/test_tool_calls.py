@@ -19,7 +19,7 @@ from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.group import group_advantages
-from mas.training.checks import check_turns
+from mas.training.check_team_options import check_turns
 from mas.training.rewards import total_reward
 from mas.training.sampling.episode_facts import ToolUse
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness

@@ -1,5 +1,6 @@
-"""Episodes in which a failed task is attempted again (`algorithm.sampler.attempts`): each attempt is paid by itself, and
-a repair can be imitated by who failed.
+"""Episodes in which a failed task is attempted again (`algorithm.sampler.attempts`).
+
+Each attempt is paid by itself, and a repair can be imitated by who failed.
 """
 
 from collections.abc import Mapping, Sequence

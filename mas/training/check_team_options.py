@@ -1,16 +1,14 @@
-"""What a team must be like to be trained as the options say. Needs no model."""
+"""Which options of an algorithm need a team or a scenario of a certain kind. Needs no model."""
 
 from collections.abc import Set
 
 from mas.config.options import AlgorithmOptions, ModelOptions
-from mas.core.environment import Answered, Named, Observation, Tooled
+from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
-from mas.core.naming import agent_of, did_you_mean, local_name
-from mas.core.policy import Budget, Policy
-from mas.core.role import View
+from mas.core.naming import agent_of, did_you_mean
+from mas.core.policy import Budget
 from mas.core.scenario import Finite, Scenario
 from mas.core.team import DONE, TeamSpec
-from mas.roles import PromptedRole, build_roles
 
 
 def check_siblings(algorithm: AlgorithmOptions, team: TeamSpec, max_turns: int) -> None:
@@ -121,34 +119,6 @@ def check_spending(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
                 f"team {team.name!r} has {name}, and algorithm.sampler.mode={algorithm.sampler.mode} shares turns "
                 "between episodes, so that none of them spends them alone: leave it out, or use sampler.mode=parallel"
             )
-
-
-def check_templates(scenario: Scenario, team: TeamSpec) -> None:
-    """Refuse templates that read what their view does not show.
-
-    Raises:
-        ConfigError: says which one, and what there is.
-    """
-    environment = scenario.environment()
-    environment.reset(scenario.task("train", 0))
-    roles = build_roles(team)
-    for agent, name in team.members().items():
-        role = roles[name]
-        if isinstance(role, PromptedRole):
-            observation = environment.observe(role.spec.view or local_name(agent))
-            _fill(role, observation)
-            policy = team.policies.get(agent, Policy())
-            for other in (policy.fallback, policy.compensation):
-                stand_in = roles[team.members().get(other, other)] if other else None
-                if isinstance(stand_in, PromptedRole):
-                    _fill(stand_in, observation)
-
-
-def _fill(role: PromptedRole, observation: Observation) -> None:
-    view = View(observation=observation)
-    role.prompt(view)
-    role.chat(view)
-    role.prefill(view)
 
 
 def check_fork(algorithm: AlgorithmOptions, model: ModelOptions, adapters: Set[str]) -> None:
