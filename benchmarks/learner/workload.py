@@ -9,7 +9,8 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.learner.names import ROWS
-from mas.config.options import LoraOptions, Options, Positive
+from mas.config.base import Options, Positive
+from mas.config.options import LoraOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 

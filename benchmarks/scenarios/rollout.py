@@ -11,7 +11,8 @@ from random import Random
 
 from benchmarks.scenarios.options import ROLLOUT, Amounts
 from mas.bus.memory import MemoryBus
-from mas.config.options import RewardOptions, SamplerOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Environment
 from mas.core.errors import RunError

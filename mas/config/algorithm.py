@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.base import NonNegative, Options, Positive, Selective, Share
-from mas.config.combinations import why_numbers_senseless, why_senseless
+from mas.config.combinations import why_senseless
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import OpponentsOptions, SamplerOptions, WarmStartOptions
 from mas.config.updates import CriticOptions, ExperienceOptions, LossOptions, PreferenceOptions
@@ -184,7 +184,6 @@ class AlgorithmOptions(Options):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        reason = why_senseless(self) or why_numbers_senseless(self.sampler, self.reward.cost, self.roles)
-        if reason:
+        if reason := why_senseless(self):
             raise ValueError(reason)
         return self

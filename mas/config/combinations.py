@@ -1,9 +1,9 @@
 """Which parts of an algorithm do not go together, whatever each of them says by itself."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from mas.config.base import Options
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 
 _WHOLE = (
@@ -163,19 +163,27 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 `path` with the default, `-path` says that it is as by default; `&` joins terms that must all hold."""
 
 
-def why_senseless(algorithm: Options) -> str | None:
-    """Why parts of an algorithm (`AlgorithmOptions`) do not go together; None: they do."""
+class Combined(Protocol):
+    """An algorithm: `AlgorithmOptions`, which is checked by this module. The rules read its other parts by name."""
+
+    @property
+    def sampler(self) -> SamplerOptions: ...
+
+    @property
+    def reward(self) -> RewardOptions: ...
+
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+
+
+def why_senseless(algorithm: Combined) -> str | None:
+    """Why parts of an algorithm do not go together, or numbers and lists of it; None: they do."""
     for left, right, reason in _RULES:
         for one in left.split():
             other = next((term for term in right.split() if _holds(one, algorithm) and _holds(term, algorithm)), None)
             if other is not None:
                 return f"{_shown(one, algorithm)} does not go together with {_shown(other, algorithm)}: {reason}"
-    return None
-
-
-def why_numbers_senseless(sampler: SamplerOptions, costs: Sequence[str], roles: Sequence[str]) -> str | None:
-    """The same of numbers and lists: the sampler's, what turns are charged for, and which roles are trained."""
-    wrong = _of_numbers(sampler, costs, tuple(roles))
+    wrong = _of_numbers(algorithm.sampler, algorithm.reward.cost, algorithm.roles)
     return next((reason for reason, is_wrong in wrong.items() if is_wrong), None)
 
 
@@ -207,7 +215,7 @@ def _of_numbers(sampler: SamplerOptions, costs: Sequence[str], roles: tuple[str,
     }
 
 
-def _holds(term: str, algorithm: Options) -> bool:
+def _holds(term: str, algorithm: Combined) -> bool:
     if "&" in term:
         return all(_holds(part, algorithm) for part in term.split("&"))
     path, mark, values = term.lstrip("-").partition("=")
@@ -217,7 +225,7 @@ def _holds(term: str, algorithm: Options) -> bool:
     return (bool(value) and value != usual) is not term.startswith("-")
 
 
-def _value(path: str, algorithm: Options) -> tuple[Any, Any]:
+def _value(path: str, algorithm: Combined) -> tuple[Any, Any]:
     """A value and its default; None and None: its section is not there."""
     node: Any = algorithm
     usual: Any = None
@@ -229,7 +237,7 @@ def _value(path: str, algorithm: Options) -> tuple[Any, Any]:
     return node, usual
 
 
-def _shown(term: str, algorithm: Options) -> str:
+def _shown(term: str, algorithm: Combined) -> str:
     """A term as what the algorithm says, such as `reward.discount=0.9`."""
     if term.startswith("-"):
         return f"no {term[1:]}"

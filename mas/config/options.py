@@ -4,18 +4,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from mas.config.algorithm import AdvantageOptions as AdvantageOptions
-from mas.config.algorithm import AlgorithmOptions as AlgorithmOptions
-from mas.config.base import Count, NonNegative
-from mas.config.base import Options as Options
-from mas.config.base import Positive as Positive
-from mas.config.rewards import RewardOptions as RewardOptions
-from mas.config.sampling import SamplerOptions as SamplerOptions
-from mas.config.sampling import TaskOptions as TaskOptions
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.base import Count, NonNegative, Options, Positive
+from mas.config.sampling import TaskOptions
 from mas.config.servers import PeerOptions, RemoteOptions
-from mas.config.updates import CriticOptions as CriticOptions
-from mas.config.updates import LossOptions as LossOptions
-from mas.config.updates import PreferenceOptions as PreferenceOptions
 from mas.core.records import Prompts
 
 

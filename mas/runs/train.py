@@ -30,7 +30,7 @@ from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs.resolve import checked_for_training, resolve
 from mas.serving.adapter_files import exported_files
-from mas.serving.base_checks import measure_speed
+from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from mas.config.options import Options, ScenarioOptions, TinyOptions
+from mas.config.base import Options
+from mas.config.options import ScenarioOptions, TinyOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.role import View

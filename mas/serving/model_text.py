@@ -17,8 +17,6 @@ from mas.core.errors import EngineError, RefusedRequest
 
 COLDEST = 1e-4
 """Below this temperature but for 0, logits divided by it leave the numbers that a computer has."""
-
-
 _REMEMBERED = 65_536
 _SHORT = 256
 """Longest text in characters, or completion in tokens, that is remembered: many of them stay below 100 MB."""

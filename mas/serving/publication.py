@@ -1,5 +1,7 @@
 """What is published: adapter versions, what an engine must offer for them, and the canary that compares the two sides.
 
+`HeldVersion` is a version as the store holds it: loaded while it is used, and logged as the store's.
+
 `bare_version` is the bare base as an adapter of zeros, for engines that mix it with adapters wrongly. vLLM's CPU
 kernels give rows without an adapter the adapter in their last slot (`lora_weights[-1]`), which is wrong as soon as that
 slot was ever used. An adapter that adds nothing is the base, whatever the kernels do.
@@ -33,7 +35,7 @@ _ROUNDING = {"float32": 2e-5}
 
 Of other types: the whole tolerance.
 """
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("mas.serving.store")
 _BARE_NUMBER = 2**30
 """Far above the numbers that the store gives away one by one."""
 

@@ -15,7 +15,7 @@ import torch
 
 from mas.core.engine import AdapterRef, Generation, Grammar, Request
 from mas.core.errors import EngineError
-from mas.serving.base_checks import check_decoding
+from mas.serving.base_measures import check_decoding
 from mas.serving.decode import Batch, DecodeJob, PendingCompletion
 from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.grammar import Grammars, Matcher

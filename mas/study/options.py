@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from mas.config.base import Options, Positive
 from mas.config.load import load_config, presets
-from mas.config.options import Options, Positive
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.records import Prompts

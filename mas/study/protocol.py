@@ -17,8 +17,9 @@ import msgspec
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from mas.config.base import Options, Positive
 from mas.config.load import load_config
-from mas.config.options import Config, Options, Positive
+from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.naming import digest
 from mas.core.records import Prompts

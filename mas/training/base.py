@@ -19,7 +19,7 @@ from mas.config.options import SMOLLM2, TINY, TinyOptions
 from mas.core.machine import cache_directory
 from mas.core.naming import digest
 from mas.core.scenario import Scenario
-from mas.serving.base_checks import Footprint
+from mas.serving.base_measures import Footprint
 from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import ALPHABET, BaseModel, load_base, load_text, tiny_model, tiny_tokenizer
 from mas.serving.model_sources import smollm2

@@ -7,7 +7,7 @@ write.
 
 from collections.abc import Collection
 
-from mas.config.options import AlgorithmOptions
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean

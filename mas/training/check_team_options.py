@@ -2,7 +2,8 @@
 
 from collections.abc import Set
 
-from mas.config.options import AlgorithmOptions, ModelOptions
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import ModelOptions
 from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import agent_of, did_you_mean

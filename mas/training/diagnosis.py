@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mas.config.options import SMOLLM2
 from mas.core.errors import ConfigError, MasError, RefusedRequest
 from mas.observe.durations import rough_time
-from mas.serving.base_checks import Footprint, check_decoding, measure_speed
+from mas.serving.base_measures import Footprint, check_decoding, measure_speed
 from mas.serving.model import BaseModel, load_base, load_text
 from mas.serving.model_sources import is_cached, missing_packages
 from mas.serving.model_text import HubTokenizer, ModelText

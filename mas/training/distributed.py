@@ -37,7 +37,8 @@ from mas.training.setup import Setup
 
 WAIT_S = 30.0
 """How long whoever plays waits for agents that are not there yet."""
-_LOOK_S = 0.1
+LOOK_S = 0.1
+"""How often it is looked who is there, in seconds."""
 
 
 class Elsewhere:
@@ -196,7 +197,7 @@ async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
                 if absent != told:
                     note(f"waiting up to {WAIT_S:g} s for agents to come to the bus: {', '.join(absent)}")
                     told = absent
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise NoRoute(
             f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus "

@@ -18,7 +18,7 @@ from mas.core.role import View
 from mas.core.scenario import Finite
 from mas.graph.plan import TeamPlan
 from mas.roles import build_roles
-from mas.serving.base_checks import Footprint, Speed, free_on
+from mas.serving.base_measures import Footprint, Speed, free_on
 from mas.serving.model_text import ModelText
 from mas.training.evaluate import Evaluation
 from mas.training.setup import Setup

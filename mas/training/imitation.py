@@ -11,8 +11,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mas.config.options import RewardOptions, SamplerOptions
-from mas.config.sampling import WarmStartOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions, WarmStartOptions
 from mas.core.concurrency import together
 from mas.core.errors import TrainingError
 from mas.core.naming import derive_seed

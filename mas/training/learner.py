@@ -14,7 +14,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from mas.config.options import LearnerOptions, LossOptions
+from mas.config.options import LearnerOptions
+from mas.config.updates import LossOptions
 from mas.core.records import Group
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.logits import Head

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from mas.config.options import AlgorithmOptions
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.sampling import SELF, OpponentsOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.naming import agent_of, derive_seed, did_you_mean

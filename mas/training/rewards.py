@@ -6,8 +6,7 @@ Terms stay apart in the records; `total_reward` is the only place that adds them
 from collections.abc import Iterable, Mapping, Sequence
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.options import RewardOptions
-from mas.config.rewards import Cost
+from mas.config.rewards import Cost, RewardOptions
 from mas.core.environment import LARGEST, Environment, Move, Reward, Step, check_finite
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload

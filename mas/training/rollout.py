@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import FilterOptions
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
@@ -178,7 +178,7 @@ class Rollout:
         if self.late is not None:
             played = await self.late.join(played, step)
         if self.replay is not None:
-            played = [self.replay.mended(group, step) for group in played]
+            played = [self.replay.repaired(group, step) for group in played]
         rewards = rewards_of(self._algorithm, step)
         if rewards.proposer is not None:
             played = [paid_proposers(group, rewards.proposer) for group in played]

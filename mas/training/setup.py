@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.custom_algorithm import CustomAlgorithm
-from mas.config.options import AlgorithmOptions, EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
+from mas.config.options import EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
 from mas.config.servers import PeerOptions
 from mas.core.errors import ConfigError
 from mas.core.scenario import Finite, Scenario, TaskSource

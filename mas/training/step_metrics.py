@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics

@@ -13,7 +13,7 @@ from mas.observe.durations import TimeLeft, rough_time
 from mas.observe.files import JsonLines
 from mas.observe.metrics import MetricsLog
 from mas.observe.progress import TrainingProgress
-from mas.serving.base_checks import Speed
+from mas.serving.base_measures import Speed
 from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import SHOWN_TASKS, Evaluation
 from mas.training.setup import Setup

@@ -26,7 +26,7 @@ from benchmarks.learner.run import bench_learner
 from benchmarks.learner.work import least_flops
 from benchmarks.models import peft_model, write_adapters
 from benchmarks.result import Result
-from mas.config.options import LossOptions
+from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow

@@ -113,6 +113,10 @@ def test_every_option_that_a_page_names_exists() -> None:
     assert len(keys) > 100
 
 
+def test_no_page_names_one_thing_twice_in_a_row() -> None:
+    assert [(page, twice[0]) for page in PAGES for twice in re.finditer(r"(`[^`\n]+`), \1(?!\w)", prose(page))] == []
+
+
 def test_every_file_that_a_page_names_exists() -> None:
     names = named(r"`((?:mas|training|core|runtime|serving|docs|tests)/[\w/]+(?:\.py|/)?)`")
     assert [

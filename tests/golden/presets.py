@@ -21,9 +21,10 @@ from golden.rollouts import Cast, Facts, entropy_tree, full_tree, one_each, para
 from torch import Tensor
 from torch.optim import AdamW
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
+from mas.config.options import Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.core.records import Episode
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
@@ -284,7 +285,7 @@ def episodes_of(config: Config, rollout: Rollout, case: Case, number: int, done:
     for facts in case.sampler(case.cast, number):
         group: Sequence[Episode] = msgspec.convert(facts, list[Episode])
         if rollout.replay is not None:
-            group = rollout.replay.mended(group, done)
+            group = rollout.replay.repaired(group, done)
         if rewards.proposer is not None:
             group = paid_proposers(group, rewards.proposer)
         episodes += group

@@ -17,8 +17,9 @@ import pytest
 from pydantic import Field
 from rich.console import Console
 
+from mas.config.base import Options
 from mas.config.load import load_config
-from mas.config.options import Options, ScenarioOptions
+from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, random_script
 from mas.core.errors import ConfigError, MissingPackage
 from mas.scenarios import SCENARIOS, build_scenario, registry, relay

@@ -12,7 +12,8 @@ from parts import SKILLED
 from watched import Seen
 
 from mas.config.load import load_config
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Note, Payload, joint_action

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Feedback, Note, Payload, joint_action
 from mas.core.scenario import Scenario

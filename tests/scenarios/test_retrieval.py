@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Note, Payload, Plan
 from mas.graph.plan import compile_team

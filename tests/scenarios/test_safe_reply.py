@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.core.scenario import Scenario

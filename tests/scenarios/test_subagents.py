@@ -7,7 +7,8 @@ import pytest
 from parts import runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Plan
 from mas.core.records import Episode

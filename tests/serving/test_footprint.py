@@ -8,11 +8,12 @@ import torch
 from conftest import BaseFor
 from parts import make_turn
 
-from mas.config.options import LearnerOptions, LossOptions
+from mas.config.options import LearnerOptions
+from mas.config.updates import LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.core.machine import free_memory, gib
-from mas.serving.base_checks import Footprint
+from mas.serving.base_measures import Footprint
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel

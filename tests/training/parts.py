@@ -9,15 +9,10 @@ import msgspec
 from loud import loud_adapter
 
 from mas.bus.memory import MemoryBus
-from mas.config.options import (
-    AdvantageOptions,
-    Config,
-    LoraOptions,
-    ModelOptions,
-    RewardOptions,
-    SamplerOptions,
-    TinyOptions,
-)
+from mas.config.algorithm import AdvantageOptions
+from mas.config.options import Config, LoraOptions, ModelOptions, TinyOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.engine import AdapterRef, Engine
 from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group, Turn

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mas.config.options import LossOptions
+from mas.config.updates import LossOptions
 from mas.training.losses.tokens import Signals, TokenLosses, token_losses
 
 

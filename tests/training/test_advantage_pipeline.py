@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 from parts import make_turn
 
-from mas.config.options import AdvantageOptions, RewardOptions
+from mas.config.algorithm import AdvantageOptions
+from mas.config.rewards import RewardOptions
 from mas.core.records import Turn, facts_of
 from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.advantages.group import Running

@@ -7,7 +7,9 @@ import pytest
 from parts import runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, anchor_of
 from mas.core.naming import derive_seed
 from mas.core.records import Turn

@@ -15,8 +15,11 @@ from parts import SKILLED, crew_of, make_turn, runtime_of, turns_of
 from pydantic import ValidationError
 
 import mas.serving.transformers_engine as served
+from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AdvantageOptions, AlgorithmOptions, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Answered, Named
 from mas.core.errors import ConfigError, EngineError
 from mas.core.naming import derive_seed

@@ -13,7 +13,9 @@ from test_trainer import train
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import Config, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import Config, ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn

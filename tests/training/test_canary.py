@@ -7,7 +7,8 @@ from conftest import BaseFor
 from loud import loud_adapter
 from msgspec.structs import replace as replace_turn
 
-from mas.config.options import LearnerOptions, LossOptions
+from mas.config.options import LearnerOptions
+from mas.config.updates import LossOptions
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
 from mas.training.adapters import probes_of

@@ -8,7 +8,8 @@ from conftest import BaseFor
 from parts import SKILLED, crew_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
 from mas.scenarios import build_scenario

@@ -6,8 +6,9 @@ from parts import SKILLED, turns_of
 from pydantic import ValidationError
 from watched import Seen
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.policy import Price
 from mas.core.scenario import Scenario

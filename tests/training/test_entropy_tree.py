@@ -11,7 +11,7 @@ from parts import runtime_of
 from words import SOLO, WAVE, Free, Letters, Script, UncertainEngine, WordWorld
 
 from mas.config.algorithm import AdvantageOptions, TreeOptions
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Task
 from mas.core.errors import EngineError

@@ -12,7 +12,8 @@ from rows import learner_of
 
 from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Tooled
 from mas.core.errors import ConfigError

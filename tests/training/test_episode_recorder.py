@@ -5,7 +5,8 @@ from parts import runtime_of
 from words import SOLO, Free, UncertainEngine, WordWorld
 
 from mas.config.load import load_config
-from mas.config.options import RewardOptions, SamplerOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunError

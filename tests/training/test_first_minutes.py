@@ -28,7 +28,7 @@ from mas.runs.report import build_report
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.serving.base_checks import Speed, measure_speed
+from mas.serving.base_measures import Speed, measure_speed
 from mas.serving.model import BaseModel
 from mas.training.estimates import Work, rows_of
 from mas.training.evaluate import Evaluation
@@ -181,7 +181,7 @@ def test_what_a_pass_takes_with_any_number_of_rows_is_measured(
         measured.append(rows)
         return Speed(1 / prompt_s, rows / (0.05 + 0.0125 * rows), rows)
 
-    monkeypatch.setattr("mas.serving.base_checks._measured", of_rows)
+    monkeypatch.setattr("mas.serving.base_measures._measured", of_rows)
     speed = measure_speed(base, 100)
     assert (measured, speed.rows) == (passes, rows)
     for many in (1, 4, 32, 100):

@@ -12,7 +12,10 @@ from mixed import mixed
 from parts import groups_of, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import PreferenceOptions, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
+from mas.config.updates import PreferenceOptions
 from mas.core.environment import Move
 from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn

@@ -8,7 +8,9 @@ import pytest
 import torch
 from parts import make_turn
 
-from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions
+from mas.config.algorithm import AdvantageOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.advantages.group import group_advantages
 from mas.training.batch import token_weights

@@ -17,8 +17,9 @@ from test_late_terms import episode, judge_of, terms
 from virtual_time import play
 from watched import Seen
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import Config
 from mas.config.rewards import LateOptions
 from mas.core.errors import CheckpointError
 from mas.core.records import Answer, Turn

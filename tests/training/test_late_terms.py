@@ -14,7 +14,8 @@ from parts import SKILLED, make_turn
 from pydantic import ValidationError
 from virtual_time import play
 
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import Config
 from mas.config.rewards import LateOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Answer, Episode, Judge, Turn

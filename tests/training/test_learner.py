@@ -10,7 +10,8 @@ from loud import loud_adapter
 from parts import SKILLED, make_turn
 from rows import ROLES, batch_of, copy_of, gradients, is_same, learner_of, near, on_policy, rows_of
 
-from mas.config.options import LearnerOptions, LossOptions
+from mas.config.options import LearnerOptions
+from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.adapter_weights import Segment
 from mas.serving.model import BaseModel

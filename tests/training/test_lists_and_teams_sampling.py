@@ -8,7 +8,8 @@ import yaml
 from parts import groups_of, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import SamplerOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Move
 from mas.core.errors import ConfigError
 from mas.core.records import Turn

@@ -10,8 +10,8 @@ from mixed import mixed
 from pydantic import ValidationError
 
 from mas.config.load import load_config, overrides_of
-from mas.config.options import LossOptions
 from mas.config.stored_run import load_run_config
+from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError
 
 

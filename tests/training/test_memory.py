@@ -17,7 +17,7 @@ from mas.core.role import View
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.serving.base_checks import Footprint
+from mas.serving.base_measures import Footprint
 from mas.training import base
 from mas.training.estimates import Needs, Work, needs_of, rows_at_once
 from mas.training.learner import Learner

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import make_turn, runtime_of, sample
 
-from mas.config.options import RewardOptions, SamplerOptions
-from mas.config.rewards import RewardModelOptions
+from mas.config.rewards import RewardModelOptions, RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import LARGEST, Move, check_finite
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload

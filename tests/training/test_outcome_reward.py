@@ -8,7 +8,7 @@ from parts import runtime_of, turns_of
 
 from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed
 from mas.core.records import Episode

@@ -8,7 +8,10 @@ import pytest
 from conftest import BaseFor
 from parts import SKILLED, advantages_of, crew_of, groups_of, make_turn, runtime_of, sample, turns_of
 
-from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.algorithm import AdvantageOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Step, Task
 from mas.core.errors import EngineError

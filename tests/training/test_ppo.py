@@ -14,8 +14,9 @@ from parts import SKILLED, make_turn
 from rich.console import Console
 from rows import ROLES, learner_of
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import Config
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics

@@ -10,8 +10,9 @@ from parts import SKILLED, make_turn
 from rows import copy_of, is_same, learner_of
 from test_trainer import Notes, train
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config, LearnerOptions
+from mas.config.options import Config, LearnerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve

@@ -17,8 +17,8 @@ from parts import SKILLED, make_turn
 from rows import ROLES, learner_of
 from torch import Tensor
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions
 from mas.config.rewards import RewardModelOptions
 from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel

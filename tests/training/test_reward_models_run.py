@@ -9,8 +9,10 @@ from conftest import BaseFor
 from parts import SKILLED, runtime_of, sample, turns_of
 from pydantic import ValidationError
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config, SamplerOptions
+from mas.config.options import Config
+from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training

@@ -9,7 +9,8 @@ import torch
 from conftest import BaseFor
 from parts import SKILLED
 
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.algorithm import AlgorithmOptions
+from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training

@@ -16,7 +16,9 @@ from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import Config, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.options import Config, ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Group, Turn

@@ -11,7 +11,8 @@ from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import Config, SamplerOptions, ScenarioOptions
+from mas.config.options import Config, ScenarioOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve_training

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.tools import ToolCall, tool_score
 from mas.training.advantages.gae import token_rewards
 from mas.training.advantages.group import group_advantages

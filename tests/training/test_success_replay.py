@@ -11,8 +11,9 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 from test_rollout import Steps
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config
+from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve_training
@@ -48,9 +49,9 @@ def replayed(group: Sequence[Episode]) -> list[Episode]:
 def test_a_group_in_which_all_fail_gets_one_success_with_the_probabilities_of_its_time() -> None:
     replay = SuccessReplay(size=4, seed=0)
     won = [episode("t", "f", False), episode("t", "w", True, logprob=-0.25)]
-    assert replay.mended(won, 0) is won
+    assert replay.repaired(won, 0) is won
     group = failures("t")
-    mended = replay.mended(group, 1)
+    mended = replay.repaired(group, 1)
     (one,) = replayed(mended)
     assert [turn.logprobs for turn in one.turns] == [(-0.25,), (-0.125,)]
     assert all(turn.is_replayed for turn in one.turns)
@@ -67,18 +68,18 @@ def test_a_group_in_which_all_fail_gets_one_success_with_the_probabilities_of_it
 
 def test_groups_with_a_success_and_tasks_that_were_never_won_are_left_alone() -> None:
     replay = SuccessReplay(size=4, seed=0)
-    replay.mended([episode("t", "w", True)], 0)
+    replay.repaired([episode("t", "w", True)], 0)
     for group in (failures("other"), [*failures("t"), episode("t", "v", True)]):
-        assert replay.mended(group, 1) is group
+        assert replay.repaired(group, 1) is group
     broken = [msgspec.structs.replace(one, status="failed", turns=()) for one in failures("t")]
-    assert replay.mended(broken, 1) is broken
+    assert replay.repaired(broken, 1) is broken
 
 
 def test_only_the_newest_successes_are_kept_and_a_replayed_one_is_none() -> None:
     replay = SuccessReplay(size=2, seed=0)
     for number in range(5):
-        replay.mended([episode("t", f"w{number}", True, logprob=-float(number))], number)
-    found = {replayed(replay.mended(failures("t"), step))[0].turns[0].logprobs for step in range(50)}
+        replay.repaired([episode("t", f"w{number}", True, logprob=-float(number))], number)
+    found = {replayed(replay.repaired(failures("t"), step))[0].turns[0].logprobs for step in range(50)}
     assert found == {(-3.0,), (-4.0,)}
     assert replay.metrics()["stored"] == 2.0
 
@@ -86,10 +87,10 @@ def test_only_the_newest_successes_are_kept_and_a_replayed_one_is_none() -> None
 def test_what_is_restored_replays_what_it_would_have_replayed() -> None:
     replay, again = SuccessReplay(size=3, seed=7), SuccessReplay(size=3, seed=7)
     for number in range(3):
-        replay.mended([episode("t", f"w{number}", True, logprob=-1 / (number + 3))], number)
+        replay.repaired([episode("t", f"w{number}", True, logprob=-1 / (number + 3))], number)
     again.restore(replay.state())
-    drawn = [replay.mended(failures("t"), step) for step in range(20)]
-    assert [again.mended(failures("t"), step) for step in range(20)] == drawn
+    drawn = [replay.repaired(failures("t"), step) for step in range(20)]
+    assert [again.repaired(failures("t"), step) for step in range(20)] == drawn
     assert len({tuple(one.turns[0].is_replayed for one in group) for group in drawn}) == 3
 
 

@@ -12,7 +12,8 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 
 from mas.config.load import load_config, overrides_of
-from mas.config.options import Config, RewardOptions, ScenarioOptions
+from mas.config.options import Config, ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Pick, Scenario, SplitByContent, TaskOutcome

@@ -7,7 +7,7 @@ import pytest
 from parts import make_turn, runtime_of, turns_of
 
 from mas.config.load import load_config
-from mas.config.options import SamplerOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Tooled
 from mas.core.errors import ConfigError
 from mas.core.naming import derive_seed

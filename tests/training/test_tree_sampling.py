@@ -11,7 +11,10 @@ from conftest import BaseFor
 from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample, turns_of
 from words import SOLO, Free, UncertainEngine, WordWorld
 
-from mas.config.options import AdvantageOptions, RewardOptions, SamplerOptions, ScenarioOptions
+from mas.config.algorithm import AdvantageOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Move, Task
 from mas.core.records import Episode, cost_of
 from mas.scenarios import build_scenario

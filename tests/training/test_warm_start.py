@@ -18,8 +18,10 @@ from test_run import adapters, measured
 from test_run import train as train_in
 from watched import Seen
 
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
-from mas.config.options import AlgorithmOptions, Config, ModelOptions, RewardOptions
+from mas.config.options import Config, ModelOptions
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import WarmStartOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn

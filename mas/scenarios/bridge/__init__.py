@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.team import TeamSpec

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, demonstrations, expert
 from mas.scenarios.code_team.language import Compact, Language
 from mas.scenarios.code_team.worded import Worded

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Failure, Payload, joint_action, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher

@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Move, Observation, Task
 from mas.core.messages import Failure, Items, Payload
 from mas.core.naming import agent_of

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Environment
 from mas.scenarios.economy.environment import (
     MEMBERS,

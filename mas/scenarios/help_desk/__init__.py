@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.help_desk.environment import DeskEnvironment, demonstrations, expert
 from mas.scenarios.help_desk.wording import DeskLetters, DeskRules, DeskWording, Style, Words, make
 from mas.scenarios.registry import ScenarioEntry

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.imposter.environment import BeliefReward, ImposterEnvironment, demonstrations, expert, shown
 from mas.scenarios.imposter.rules import ImposterRules
 from mas.scenarios.registry import ScenarioEntry

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Task
 from mas.core.naming import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher

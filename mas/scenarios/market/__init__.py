@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.market.environment import MarketEnvironment, demonstrations, expert
 from mas.scenarios.market.offers import NAMES, MarketRules, Style, make_market
 from mas.scenarios.registry import ScenarioEntry

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.math_team.environment import MathEnvironment, MathReward, MathRules, demonstrations, expert, make
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Environment
 from mas.scenarios.matrix_games.environment import (
     COLUMN,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.negotiation import deals
 from mas.scenarios.negotiation.deals import NAMES, Style, make_problem
 from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState, demonstrations, expert

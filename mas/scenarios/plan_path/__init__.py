@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Payload, Verdict
 from mas.scenarios.noisy_teacher import NoisyTeacher

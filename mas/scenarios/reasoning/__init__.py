@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.scenarios.registry import ScenarioEntry

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.scenario import Decision
 from mas.scenarios.red_team.cases import SEED_TOPICS, RedTeamCase, RedTeamRewards, lettered, worded
 from mas.scenarios.red_team.environment import RedTeamEnvironment, all_decisions, demonstrations, expert, measures

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Task
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry

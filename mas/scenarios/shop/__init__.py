@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Task
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer

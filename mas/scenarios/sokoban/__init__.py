@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sokoban.environment import SokobanEnvironment, SokobanReward, SokobanRules, demonstrations, expert
 from mas.scenarios.sokoban.level import Level, make_level

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
 from mas.roles.kinds import Planner

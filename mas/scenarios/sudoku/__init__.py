@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.environment import NAMES, SudokuEnvironment, SudokuReward, SudokuRules, demonstrations, expert
 from mas.scenarios.sudoku.puzzle import make_solution

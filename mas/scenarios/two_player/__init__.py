@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from msgspec.structs import replace
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision

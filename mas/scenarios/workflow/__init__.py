@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mas.config.options import Options
+from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
 from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, demonstrations, expert

@@ -14,8 +14,8 @@ from statistics import fmean
 
 from mas.config.updates import Level
 from mas.core.errors import TrainingError
+from mas.training.advantages.group import EPS
 
-EPS = 1e-6
 Turns = list[list[float]]
 """Per turn a number per token; or of its first tokens only."""
 
@@ -116,7 +116,10 @@ def token_rewards(reward: float, penalties: Sequence[float]) -> list[float]:
 
 
 def whitened(advantages: Sequence[float]) -> list[float]:
-    """(A - mean) / (std + 1e-6), ddof 1. Equal numbers, or one alone, give exactly 0: there is nothing to compare."""
+    """(A - mean) / (std + 1e-6), ddof 1. Equal numbers, or one alone, give exactly 0: there is nothing to compare.
+
+    Not `standardised`, which refuses numbers that are not finite: a critic's are left for the loss to report.
+    """
     if not advantages or min(advantages) == max(advantages):
         return [0.0] * len(advantages)
     mean = fmean(advantages)

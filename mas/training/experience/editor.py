@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol, TypeVar
 
-from mas.config.options import RewardOptions
+from mas.config.rewards import RewardOptions
 from mas.config.updates import ExperienceOptions
 from mas.core.naming import agent_of
 from mas.core.records import NO_COST, Cost, Episode

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from mas.config.options import LossOptions
+from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.training.losses import policy
 from mas.training.losses.policy import (

@@ -10,7 +10,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from mas.config.options import RewardOptions, SamplerOptions
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Reward, Step, Task, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload

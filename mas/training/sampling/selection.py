@@ -23,18 +23,18 @@ from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import check_finite
 
-Group = TypeVar("Group", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 GroupFilter = Literal["mean", "std", "dapo"]
 Trajectories = list[tuple[Turn, ...]]
 """All turns of each episode, the oldest episode first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selected(Generic[Group]):
-    """Group keys, both in the order in which they were given."""
+class Selected(Generic[Key]):
+    """Keys of groups, both in the order in which they were given."""
 
-    kept: tuple[Group, ...]
-    dropped: tuple[Group, ...]
+    kept: tuple[Key, ...]
+    dropped: tuple[Key, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Resampled:
         return tuple(sorted(self.successes + self.failures))
 
 
-def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
+def drop_equal(groups: Mapping[Key, Sequence[float]]) -> Selected[Key]:
     """Drop groups whose rewards are all equal, groups of one included: they have nothing to teach.
 
     Source: DAPO, arXiv 2503.14476, section 3.2.
@@ -61,7 +61,7 @@ def drop_equal(groups: Mapping[Group, Sequence[float]]) -> Selected[Group]:
     return _split(groups, {key for key, rewards in groups.items() if _checked(key, rewards) and _is_equal(rewards)})
 
 
-def filter_groups(groups: Mapping[Group, Sequence[float]], by: GroupFilter, *, share: float = 0.5) -> Selected[Group]:
+def filter_groups(groups: Mapping[Key, Sequence[float]], by: GroupFilter, *, share: float = 0.5) -> Selected[Key]:
     """AT-GRPO's filter of groups.
 
     `mean`, `std`: drop floor(share x groups) of them, those of the lowest mean reward, or of the lowest standard
@@ -81,7 +81,7 @@ def filter_groups(groups: Mapping[Group, Sequence[float]], by: GroupFilter, *, s
     return _split(groups, {keys[number] for number in order[: math.floor(share * len(keys))]})
 
 
-def solvable_tasks(accuracies: Mapping[Group, float], *, below: float = 0.75) -> Selected[Group]:
+def solvable_tasks(accuracies: Mapping[Key, float], *, below: float = 0.75) -> Selected[Key]:
     """Keep tasks that less than such a share of the peers' proposals solves: the leader has something to add there.
 
     Source: MLPO, How to Train a Leader, arXiv 2507.08960: tasks with at least 75% correct proposals are dropped.
@@ -110,7 +110,7 @@ def largest_multiple(count: int, ranks: int, seed: int) -> tuple[int, ...]:
     return tuple(sorted(Random(seed).sample(range(count), count - count % ranks)))
 
 
-def _split(groups: Mapping[Group, object], dropped: set[Group]) -> Selected[Group]:
+def _split(groups: Mapping[Key, object], dropped: set[Key]) -> Selected[Key]:
     return Selected(tuple(key for key in groups if key not in dropped), tuple(key for key in groups if key in dropped))
 
 
@@ -204,7 +204,7 @@ class SuccessReplay:
         self._kept: dict[str, Trajectories] = {}
         self.injected = 0
 
-    def mended(self, group: Sequence[Episode], step: int) -> Sequence[Episode]:
+    def repaired(self, group: Sequence[Episode], step: int) -> Sequence[Episode]:
         """The episodes of one task; if all failed and a success of the task is known, one has its turns.
 
         Which one, and which success, are uniform draws by the seed. The episode stays what it was in every other

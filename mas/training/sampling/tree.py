@@ -7,6 +7,7 @@ committed before the later agents are scored.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
@@ -114,12 +115,12 @@ class _TreePlay:
         # Who acts with others may be the first of them.
         is_last = point.agent == team.output and not team.joint and not team.seats
         rounds = self.sampler.options.continuations
-        played = (self._play_out(point, candidate, n) for candidate in distinct.values() for n in range(rounds))
+        played = ((self._play_out(point, candidate, n) for n in range(rounds)) for candidate in distinct.values())
         if is_last and self.sampler.options.lookahead != "episode":
-            # Nobody is asked any more in this turn: tasks would only cost.
-            terms = [await one for one in played]
+            # Nobody is asked any more in this turn: tasks for the candidates would only cost.
+            terms = [one for own in played for one in await together(own, "play-out")]
         else:
-            terms = await together(played, "play-out")
+            terms = await together(chain.from_iterable(played), "play-out")
         means = [_mean_terms(terms[at : at + rounds]) for at in range(0, len(terms), rounds)]
         by_text = dict(zip(distinct, means, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]

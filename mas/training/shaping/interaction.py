@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from mas.config.options import AlgorithmOptions
+from mas.config.algorithm import AlgorithmOptions
 from mas.config.rewards import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.naming import did_you_mean

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mas.config.options import RewardOptions, ScenarioOptions
+from mas.config.options import ScenarioOptions
+from mas.config.rewards import RewardOptions
 from mas.config.sampling import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
@@ -123,7 +124,7 @@ def _arm(name: str, scenario: Scenario, team: str, own: Scenario) -> Arm:
     return Arm(scenario, prefix=f"{name}:", judge=own)
 
 
-def place(*parts: str | int) -> int:
+def first_index(*parts: str | int) -> int:
     """Where in the endless row of tasks something begins: far from where anything else does."""
     return derive_seed(*parts) % 10**9 * 1000
 
@@ -140,7 +141,7 @@ class Fresh:
 
     def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
         if self._size is None:
-            first = place("tasks", self._seed, step)
+            first = first_index("tasks", self._seed, step)
             return [Pick(self._arm, first + number) for number in range(count)]
         random = Random(derive_seed("tasks", self._seed, step))
         used = {pick.index for pick in without}

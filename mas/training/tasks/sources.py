@@ -12,7 +12,12 @@ from typing import Any
 from mas.config.sampling import ReplayOptions
 from mas.core.naming import derive_seed
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
-from mas.training.tasks.plan import place
+from mas.training.tasks.plan import first_index
+
+_SOLVED = -1
+"""In place of how often a task was played in vain: it was solved once."""
+_NEW, _AGAIN = "new", "again"
+"""The two kinds of tasks that `Replay` shares a step between."""
 
 
 class Cursors:
@@ -24,7 +29,7 @@ class Cursors:
 
     def __init__(self, sizes: Mapping[str, int | None], seed: int) -> None:
         self._sizes = sizes
-        self._starts = {arm: place("arm", seed, arm) for arm in sizes}
+        self._starts = {arm: first_index("arm", seed, arm) for arm in sizes}
         self.taken = dict.fromkeys(sizes, 0)
 
     def take(self, arm: str, count: int, without: Set[Pick] = frozenset()) -> list[Pick]:
@@ -80,10 +85,6 @@ def proportions(weights: Mapping[str, float]) -> dict[str, Fraction]:
     """Shares that add up to exactly 1; a weight of 0.1 is a tenth, not the nearest binary fraction."""
     exact = {name: Fraction(repr(weight)) for name, weight in weights.items()}
     return {name: weight / sum(exact.values()) for name, weight in exact.items()}
-
-
-_SOLVED = -1
-"""In place of how often a task was played in vain: it was solved once."""
 
 
 class Epochs:
@@ -165,9 +166,6 @@ class Epochs:
     def _order(self, epoch: int) -> Sequence[int]:
         every = range(self._size)
         return Random(derive_seed("epoch", self._seed, epoch)).sample(every, self._size) if self._shuffle else every
-
-
-_NEW, _AGAIN = "new", "again"
 
 
 class Replay:

@@ -32,13 +32,19 @@ from mas.serving.model import FAILURES, NO_CODE, BaseModel, device_of, unloadabl
 _TOLERANCE = 1e-4
 """Nats a token in float32."""
 _CHECKED_TOKENS = 4
+"""Drawn of each text that is compared."""
 _checked: WeakSet[nn.Module] = WeakSet()
-_PROMPT, _TIMED_TOKENS = 16, 5
+"""Models that decode as they should."""
+_PROMPT_TOKENS = 16
+"""Of the prompts by which reading is measured."""
+_TIMED_TOKENS = 5
+"""Drawn of each row by which drawing is measured."""
 _READ, _DRAWN, _SHORT = 4, 32, 2
 """Rows at most by which reading is measured, and drawing, which grows with its rows and begins with shorter prompts."""
 _LONGEST_S = 2.0
 """What each of the two may take, by what the one before took; a slower model is measured with fewer rows."""
-_FLOAT = 4
+_FLOAT_BYTES = 4
+"""Of a number in float32."""
 
 
 def check_decoding(base: BaseModel) -> None:
@@ -134,12 +140,12 @@ def measure_speed(base: BaseModel, rows: int) -> Speed:
     torch.set_num_threads(base.options.threads)
     _measured(base, 1)  # the first pass of all prepares kernels
     one, wanted = _measured(base, 1), max(min(rows, _DRAWN, base.options.max_batch), 1)
-    affordable = _LONGEST_S / (_PROMPT / one.prompt_tps + _TIMED_TOKENS / one.new_tps)
+    affordable = _LONGEST_S / (_PROMPT_TOKENS / one.prompt_tps + _TIMED_TOKENS / one.new_tps)
     read = max(min(wanted, _READ, int(affordable)), 1)
     found = one
     if read > 1:  # the first pass of a shape prepares kernels again
         found = max(_measured(base, read), _measured(base, read), key=lambda speed: speed.prompt_tps)
-    drawn = wanted if read * _PROMPT / found.prompt_tps <= _LONGEST_S else min(wanted, _READ)
+    drawn = wanted if read * _PROMPT_TOKENS / found.prompt_tps <= _LONGEST_S else min(wanted, _READ)
     if drawn > read:
         found = replace(_measured(base, drawn, _SHORT), prompt_tps=found.prompt_tps)
     return replace(found, fixed=_fixed(one, found))
@@ -154,7 +160,7 @@ def _fixed(one: Speed, many: Speed) -> float:
     return max(1 - row_s * many.rows / pass_s, 0.0)
 
 
-def _measured(base: BaseModel, rows: int, prompt: int = _PROMPT) -> Speed:
+def _measured(base: BaseModel, rows: int, prompt: int = _PROMPT_TOKENS) -> Speed:
     length = max(min(prompt, base.limits.context - _TIMED_TOKENS), 1)
     sampling = Sampling(temperature=1.0, max_tokens=_TIMED_TOKENS)
     jobs = []
@@ -215,16 +221,18 @@ class Footprint:
         layers = {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear) and one is not head}
         rank, targets = options.highest_rank, options.targets
         adapted = [one for name, one in layers.items() if name.rpartition(".")[2] in targets]
-        floats = 0 if size == _FLOAT else _FLOAT * sum(one.in_features for one in adapted)  # inputs, for the adapters
+        floats = (
+            0 if size == _FLOAT_BYTES else _FLOAT_BYTES * sum(one.in_features for one in adapted)
+        )  # inputs, for the adapters
         parameters = sum(one.numel() for one in model.parameters())
         return cls(
             parameters=parameters,
             weights=parameters * size,
-            adapter=_FLOAT * sum(rank * (one.in_features + one.out_features) for one in adapted),
+            adapter=_FLOAT_BYTES * sum(rank * (one.in_features + one.out_features) for one in adapted),
             cached=2 * size * text.num_hidden_layers * key_heads * head_size,
             activation=size * sum(one.in_features + one.out_features for one in layers.values()) + floats,
             layer_input=size * text.num_hidden_layers * text.hidden_size,
-            logits=_FLOAT * text.vocab_size,
+            logits=_FLOAT_BYTES * text.vocab_size,
         )
 
 
