@@ -28,9 +28,10 @@ from mas.config.options import SMOLLM2
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
-from mas.core.text import printable
+from mas.core.printable import printable
 from mas.league.command import league
-from mas.observe.command import Trust, timeline
+from mas.observe.command import timeline
+from mas.observe.trust_option import Trust
 from mas.person.command import play
 from mas.runs.evaluate import evaluate
 from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading

@@ -9,7 +9,7 @@ import yaml
 from mas.api.console import inline
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.machine import cache_directory
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.observe.files import write_text_atomic
 from mas.scenarios.named import trusted_team

@@ -14,7 +14,7 @@ from mas.bus.record import JOURNAL_NAME, Record, State, journal_at, read_records
 from mas.bus.wire import read_plain
 from mas.core.errors import JournalError
 from mas.core.naming import listed
-from mas.core.text import printable
+from mas.core.printable import printable
 
 _DAMAGED = dict.fromkeys(("source", "target", "kind"), "?")
 """Shown of a message whose bytes are none."""

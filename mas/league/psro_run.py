@@ -16,8 +16,8 @@ from mas.config.options import Config
 from mas.config.servers import RunSource
 from mas.core.concurrency import run_blocking, together
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.scenario import Mixable
+from mas.core.seeds import derive_seed
 from mas.league.games import LeagueWorld, full_options
 from mas.league.match import Fixture, play
 from mas.league.payoff import Mix

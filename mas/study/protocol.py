@@ -20,8 +20,8 @@ from pydantic import Field, ValidationError, model_validator
 from mas.config.load import load_config
 from mas.config.options import Config, Options, Positive
 from mas.core.errors import ConfigError
-from mas.core.naming import digest
 from mas.core.records import Prompts
+from mas.core.seeds import digest
 from mas.study.held_out import Part
 
 UNTRAINED = "no_rl"

@@ -16,7 +16,7 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.kinds import is_reader
+from mas.roles.experiences import is_reader
 from mas.serving.vllm_options import check_limits
 from mas.training.checks import (
     check_answers,

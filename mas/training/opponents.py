@@ -14,8 +14,9 @@ import msgspec
 from mas.config.options import AlgorithmOptions
 from mas.config.sampling import SELF, OpponentsOptions
 from mas.core.errors import CheckpointError, ConfigError
-from mas.core.naming import agent_of, derive_seed, did_you_mean
+from mas.core.naming import agent_of, did_you_mean
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.members import seat_of
 from mas.serving.model import BaseModel

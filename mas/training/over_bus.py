@@ -27,8 +27,9 @@ from mas.core.errors import ConfigError, EngineError, NoRoute, RunError, Unknown
 from mas.core.messages import Envelope
 from mas.core.naming import listed
 from mas.runtime.payloads import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
-from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole, RemoteAgents, UntilThere, insist
+from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole
 from mas.runtime.processes import team_owns, who_is_there
+from mas.runtime.remote import RemoteAgents, UntilThere, insist
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel

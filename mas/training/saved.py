@@ -14,8 +14,9 @@ from mas.config.options import AlgorithmOptions
 from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.naming import derive_seed, did_you_mean, listed, local_name
+from mas.core.naming import did_you_mean, listed, local_name
 from mas.core.role import View
+from mas.core.seeds import derive_seed
 from mas.roles import build_roles
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_log import ReplayLog

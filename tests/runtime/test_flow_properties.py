@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mas.core.errors import GraphError
-from mas.core.naming import agent_of, derive_seed, local_name
+from mas.core.naming import agent_of, local_name
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph import TeamPlan
 from mas.graph.meaning import senders_of

@@ -9,10 +9,10 @@ from parts import runtime_of, sample, turns_of
 from mas.config.load import load_config
 from mas.config.options import RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.environment import Environment, anchor_of
-from mas.core.naming import derive_seed
 from mas.core.records import Turn
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import Answer, ScriptedEngine

@@ -15,9 +15,9 @@ from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import load_config
 from mas.config.options import Config, RewardOptions, SamplerOptions, ScenarioOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.roles import build_roles

@@ -17,7 +17,7 @@ from mas.core.errors import MasError, TrainingError
 from mas.core.messages import Action, Payload
 from mas.core.records import Episode, Fact, Turn, facts_of
 from mas.core.role import View
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM
 from mas.training.shaping.transforms import match_rate
