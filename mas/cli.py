@@ -21,7 +21,7 @@ from mas import __version__
 from mas.api.train import train_setup
 from mas.broker.command import broker
 from mas.bus.command import deadletters
-from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.bus.journal_tables import JOURNAL_NAME, journal_at
 from mas.commands import ASKED, add_bench, algorithms, demo, doctor
 from mas.config.access import PLAYS
 from mas.config.options import SMOLLM2

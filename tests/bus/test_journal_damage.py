@@ -12,7 +12,7 @@ import pytest
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.plays import Plays
-from mas.bus.record import JOURNAL_NAME, State, read_records
+from mas.bus.journal_tables import JOURNAL_NAME, State, read_records
 from mas.bus.replay import replay
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.bus.wire import pack

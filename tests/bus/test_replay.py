@@ -9,7 +9,7 @@ import pytest
 
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
-from mas.bus.record import State, read_records
+from mas.bus.journal_tables import State, read_records
 from mas.bus.replay import fork, replay
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions
