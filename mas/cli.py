@@ -40,7 +40,7 @@ from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
 from mas.scenarios.command import scenarios
-from mas.scenarios.named import named_team
+from mas.scenarios.team_lookup import named_team
 from mas.study.command import curves, study
 
 app = typer.Typer(

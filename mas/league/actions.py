@@ -26,7 +26,7 @@ from mas.league.psro_terms import FILE, GrowthTerms, command_of
 from mas.league.standings import Order, Standings, standings
 from mas.league.store import PLAY_AGAIN, LeagueStore
 from mas.league.stored_sources import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
-from mas.league.tell import (
+from mas.league.tables import (
     differences,
     forgetting,
     growth_chart,

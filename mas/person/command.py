@@ -29,7 +29,7 @@ from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
-from mas.scenarios.named import scenario_and_team
+from mas.scenarios.team_lookup import scenario_and_team
 from mas.scenarios.world import expert_of
 
 if TYPE_CHECKING:

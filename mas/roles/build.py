@@ -13,30 +13,6 @@ from mas.core.team import TeamSpec
 from mas.roles.base import PromptedRole
 from mas.roles.kinds import Executor, FeedbackAgent, Planner, Verifier
 
-
-def random_answer(role: Role, random: Random, legal: Sequence[str] = ()) -> str | None:
-    """One of the role's choices, several in a row where its answers are spelled, one of them a line in a list.
-
-    None: it has no choices, or none that it can read; any text may then be right.
-
-    Args:
-        legal: what the environment allows now, for a role that acts and declares no choices of its own.
-    """
-    choices = role.choices if isinstance(role, PromptedRole) else role.spec.choices
-    if not choices and role.emits == Action.kind:
-        choices = tuple(legal)
-    readable = [choice for choice in choices if not isinstance(role.parse(choice), Failure)]
-    if not readable:
-        return None
-    number, between = 1, ""
-    if role.emits == Items.kind and isinstance(role, PromptedRole):
-        number, between = random.randint(1, role.max_items), "\n"
-    elif isinstance(role, PromptedRole) and role.spec.choices and role.is_spelled:
-        number = random.randint(1, role.spec.max_tokens)
-    text = between.join(random.choice(readable) for _ in range(number))
-    return random.choice(readable) if isinstance(role.parse(text), Failure) else text
-
-
 BUILT_IN: dict[str, type[PromptedRole]] = {
     "agent": PromptedRole,
     "executor": Executor,
@@ -99,3 +75,26 @@ def _load(where: str, path: str) -> type:
         classes = [name for name, value in vars(module).items() if isclass(value)]
         raise ConfigError(f"{where}: {module_name!r} has no class {class_name!r}. {did_you_mean(class_name, classes)}")
     return found
+
+
+def random_answer(role: Role, random: Random, legal: Sequence[str] = ()) -> str | None:
+    """One of the role's choices, several in a row where its answers are spelled, one of them a line in a list.
+
+    None: it has no choices, or none that it can read; any text may then be right.
+
+    Args:
+        legal: what the environment allows now, for a role that acts and declares no choices of its own.
+    """
+    choices = role.choices if isinstance(role, PromptedRole) else role.spec.choices
+    if not choices and role.emits == Action.kind:
+        choices = tuple(legal)
+    readable = [choice for choice in choices if not isinstance(role.parse(choice), Failure)]
+    if not readable:
+        return None
+    number, between = 1, ""
+    if role.emits == Items.kind and isinstance(role, PromptedRole):
+        number, between = random.randint(1, role.max_items), "\n"
+    elif isinstance(role, PromptedRole) and role.spec.choices and role.is_spelled:
+        number = random.randint(1, role.spec.max_tokens)
+    text = between.join(random.choice(readable) for _ in range(number))
+    return random.choice(readable) if isinstance(role.parse(text), Failure) else text

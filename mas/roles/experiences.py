@@ -7,8 +7,6 @@ from mas.core.team import TeamSpec
 from mas.roles.build import build_role
 from mas.roles.chat import learned
 
-_PROBE = "This line is read."
-
 
 def taught(team: TeamSpec, experiences: Mapping[str, Sequence[str]]) -> TeamSpec:
     """The team with these experiences, by role, in place of the roles' own; roles that are left out keep theirs."""
@@ -24,6 +22,9 @@ def unlearned(prompt: str, experiences: Sequence[str]) -> str:
     for section in learned(experiences):
         prompt = prompt.replace(f"{section}\n\n", "", 1)
     return prompt.replace("".join(f"{text}\n" for text in experiences), "", 1)
+
+
+_PROBE = "This line is read."
 
 
 def is_reader(role: Role, view: View) -> bool:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from mas.config.options import SMOLLM2
 from mas.core.errors import ModelError
-from mas.core.machine import cache_directory
+from mas.core.host import cache_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import SMOLLM2, TINY, TinyOptions
-from mas.core.machine import cache_directory
+from mas.core.host import cache_directory
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.serving.base_checks import Footprint

@@ -8,8 +8,8 @@ from typing import NoReturn
 import pytest
 
 from mas.bus.journal import Journal
-from mas.bus.memory import MemoryBus
 from mas.bus.journal_tables import State, read_records
+from mas.bus.memory import MemoryBus
 from mas.bus.replay import fork, replay
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions

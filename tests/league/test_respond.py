@@ -18,7 +18,7 @@ from mas.core.errors import ConfigError
 from mas.league.match import PlayedGame
 from mas.league.respond import respond, response_config, train_against
 from mas.league.response import response_of
-from mas.league.tell import response_lines
+from mas.league.tables import response_lines
 from mas.observe.significance import mean_interval
 from mas.scenarios.two_player.solve import conv
 

@@ -11,7 +11,7 @@ from parts import make_turn
 from mas.config.options import LearnerOptions, LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
-from mas.core.machine import free_memory, gib
+from mas.core.host import free_memory, gib
 from mas.serving.base_checks import Footprint
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
