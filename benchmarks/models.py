@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import to_files
 from mas.serving.adapter_weights import AdapterWeights

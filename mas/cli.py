@@ -21,16 +21,17 @@ from mas import __version__
 from mas.api.train import train_setup
 from mas.broker.command import broker
 from mas.bus.command import deadletters
-from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.bus.journal_tables import JOURNAL_NAME, journal_at
 from mas.commands import ASKED, add_bench, algorithms, demo, doctor
 from mas.config.access import PLAYS
 from mas.config.options import SMOLLM2
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
-from mas.core.text import printable
+from mas.core.printable import printable
 from mas.league.command import league
-from mas.observe.command import Trust, timeline
+from mas.observe.command import timeline
+from mas.observe.trust_option import Trust
 from mas.person.command import play
 from mas.runs.evaluate import evaluate
 from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
@@ -39,7 +40,7 @@ from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
 from mas.scenarios.command import scenarios
-from mas.scenarios.named import named_team
+from mas.scenarios.team_lookup import named_team
 from mas.study.command import curves, study
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""The commands of a page or less: `mas algorithms`, `mas doctor`, `mas demo` and `mas bench`.
+"""The commands `mas algorithms`, `mas doctor`, `mas demo` and `mas bench`.
 
 Heavy modules are imported inside them.
 """
@@ -21,8 +21,9 @@ from mas.api.train import train_setup
 from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, load_config, presets
 from mas.core.errors import ConfigError
-from mas.core.options import Options, is_code
-from mas.core.text import printable
+from mas.core.options import Options
+from mas.core.printable import printable
+from mas.core.user_code import is_code
 from mas.observe.report_records import Conversation, ConversationPair
 from mas.runs.overrides import Overrides, check_used, configured
 from mas.runs.resolve import resolve
@@ -40,7 +41,7 @@ def algorithms(
     if name and name not in presets("algorithm") and not is_own:
         raise ConfigError(f"no algorithm {name!r}. {instead_of(name, installed())}")
     if not name:
-        console.print(_table())
+        console.print(_algorithm_table())
         console.print(
             Text("one of them in full: mas algorithms NAME   to train: mas train algorithm=NAME", style="dim")
         )
@@ -54,7 +55,7 @@ def algorithms(
     if recipe.needs:
         lines.append(f"Needs: a scenario with {recipe.needs}.")
     lines += ["Sets:", *(f"  {part}" for part in parts_of(name))]
-    lines += _own_lines(own)
+    lines += _own_part_lines(own)
     lines.append(f"Run: {command_of(name, recipe)}")
     lines.append(f"Status: {status_of(name)}; docs/algorithms/{name}.md" if not is_own else "Status: not of mas")
     for line in lines:
@@ -80,7 +81,7 @@ def parts_of(name: str) -> list[str]:
     return [f"{key}={value}" for key, value in found.items()] or ["algorithm.* (nothing but defaults)"]
 
 
-def _own_lines(algorithm: Algorithm[Any]) -> list[str]:
+def _own_part_lines(algorithm: Algorithm[Any]) -> list[str]:
     """Its own functions and options, with their defaults."""
     functions = {name: getattr(algorithm, name) for name in ("advantages", "loss", "sampler", "update")}
     names = [name for name, function in functions.items() if function is not None]
@@ -90,16 +91,16 @@ def _own_lines(algorithm: Algorithm[Any]) -> list[str]:
         for key, field in algorithm.options.model_fields.items()
     ]
     lines = [f"Functions of its own: {', '.join(names)}"] if names else []
-    return lines + (["Options of its own:", *options, *_told(algorithm.options)] if options else [])
+    return lines + (["Options of its own:", *options, *_option_lines(algorithm.options)] if options else [])
 
 
-def _told(options: type[Options]) -> list[str]:
+def _option_lines(options: type[Options]) -> list[str]:
     """What options mean, as their classes say."""
     classes = [one for one in reversed(options.__mro__) if issubclass(one, Options) and one is not Options]
     return [" ".join(("  " + (one.__doc__ or "")).split()) for one in classes if one.__doc__]
 
 
-def _table() -> Table:
+def _algorithm_table() -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("algorithm", "arXiv", "what it does", "made for", "three seeds, greedy success"):
         table.add_column(column, overflow="fold")
@@ -134,12 +135,12 @@ def doctor(overrides: Overrides = None) -> None:
     console.print(Text("works here", style="bold green"))
 
 
-OVERRIDES = (
+DEMO_OVERRIDES = (
     *("scenario=shop", "model=smollm2", "model.threads=2"),
     *("algorithm.sampler.candidates=8", "train.steps=24", "train.eval_every=12"),
 )
 """What is trained: a customer and a seller of SmolLM2-135M, one adapter each."""
-_SHOWN = 3
+_SHOWN_TASKS = 3
 
 Tiny = Annotated[bool, typer.Option("--tiny", help="the study of the tiny base instead, which mas makes itself")]
 
@@ -159,7 +160,7 @@ def demo(
         tiny_demo(out)
         return
     console = Console()
-    config = load_config([*OVERRIDES, f"run_dir={out}"])
+    config = load_config([*DEMO_OVERRIDES, f"run_dir={out}"])
     setup = resolve(config)
     train_setup(config, setup, console)
     from mas.observe.report import write_report
@@ -167,28 +168,28 @@ def demo(
 
     report = build_report(out, config, setup.plan)
     write_report(out / "report.html", report)
-    show(console, report.conversations)
+    show_demo(console, report.conversations)
     console.print(Text(" ".join(report.headline), style="bold"))
     console.print(f"Curves and whole conversations: {out / 'report.html'}", soft_wrap=True)
 
 
-def show(console: Console, comparisons: Sequence[ConversationPair]) -> None:
+def show_demo(console: Console, comparisons: Sequence[ConversationPair]) -> None:
     """What the team said of the same held-out tasks before and after. Model text is never read as markup."""
-    for comparison in comparisons[:_SHOWN]:
+    for comparison in comparisons[:_SHOWN_TASKS]:
         world = next((scene.world for scene in comparison.before.scenes), comparison.title)
         console.print(Text(f"\n{printable(world)}", style="bold"))
         for label, conversation in (("before", comparison.before), ("after", comparison.after)):
-            console.print(_said(label, conversation), soft_wrap=True)
+            console.print(_conversation_line(label, conversation), soft_wrap=True)
     console.print()
 
 
-def _said(label: str, conversation: Conversation) -> Text:
+def _conversation_line(label: str, conversation: Conversation) -> Text:
     said = ", ".join(f"{line.agent} says '{printable(line.text).strip()}'" for line in conversation.lines)
     outcome = ("right", "green") if conversation.is_success else ("wrong", "red")
     return Text.assemble((f"  {label:<7}", "dim"), said, ": ", outcome)
 
 
-_ABSENT = (
+_NO_BENCHMARKS = (
     "benchmarks are no part of the installed package: clone the repository of mas and write `make bench` there, or "
     "install the clone (pip install --editable '.[bench]') and write mas bench"
 )
@@ -201,17 +202,17 @@ def add_bench(app: typer.Typer, root: Path = Path(__file__).parents[1]) -> None:
         root: of the repository, if mas runs from one.
     """
     if (root / "pyproject.toml").is_file() and (root / "benchmarks" / "command.py").is_file():
-        _name_package(root / "benchmarks")
+        _import_benchmarks(root / "benchmarks")
         app.add_typer(import_module("benchmarks.command").bench)
         return
 
     @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
     def bench() -> None:
         """Measure mas against others, in a clone of its repository."""
-        raise ConfigError(_ABSENT)
+        raise ConfigError(_NO_BENCHMARKS)
 
 
-def _name_package(folder: Path) -> None:
+def _import_benchmarks(folder: Path) -> None:
     """Make `benchmarks` this folder, whatever another package has installed under that name."""
     if "benchmarks" in sys.modules:
         return

@@ -1,4 +1,6 @@
-"""Makes the list of tested datasets: `python tests/reasoning_list.py > mas/scenarios/bridges/reasoning_gym.yaml`.
+"""Makes the list of tested datasets:
+
+    python tests/reasoning_list.py > mas/scenarios/reasoning/data/reasoning_gym.yaml
 
 Questions of every dataset are made in two processes with different hash seeds; its scorer must give the dataset's own
 answer full marks, junk less than half, must not break, and must not run what it reads as code.
@@ -22,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.scenarios.bridges.packages import OwnChance
 from mas.scenarios.reasoning.reasoning_gym import GymQuestion, ask
 

@@ -62,7 +62,7 @@ def test_a_task_that_is_not_there_is_refused_before_the_base_is_loaded(
     config = mas.load_config(["scenario=questions"])
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     size = resolve(config).scenario.size("eval")
-    monkeypatch.setattr("mas.training.saved.open_base", lambda *_, **__: pytest.fail("the base is loaded"))
+    monkeypatch.setattr("mas.training.base.open_base", lambda *_, **__: pytest.fail("the base is loaded"))
     with pytest.raises(ConfigError, match=f"there is no number {size}"):
         mas.Run(tmp_path).play(task=size)
     with pytest.raises(ConfigError, match="holds out"):

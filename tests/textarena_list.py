@@ -25,7 +25,7 @@ import msgspec
 import yaml
 
 from mas.core.environment import Environment, Task
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.scenarios.bridges.textarena import TextArenaGame, game_environment
 
 SEATS = (2, 1, 3, 4, 5, 6, 7)

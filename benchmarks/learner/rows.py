@@ -8,8 +8,8 @@ from random import Random
 import torch
 
 from benchmarks.learner.workload import WorkloadOptions
-from mas.core.naming import derive_seed
 from mas.core.records import Group, Turn
+from mas.core.seeds import derive_seed
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel

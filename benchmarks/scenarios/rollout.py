@@ -21,7 +21,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.roles.kinds import random_answer
+from mas.roles.build import random_answer
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.tree import TreeSampler

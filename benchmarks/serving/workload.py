@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from mas.core.engine import Request, Sampling
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from mas.algorithms.base import Algorithm
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.options import is_code, load_module
+from mas.core.user_code import is_code, load_module
 
 EXAMPLE = "path/file.py:NAME"
 FORMER: dict[str, str] = {"hrpo": "action_grpo"}

@@ -8,11 +8,11 @@ import yaml
 
 from mas.api.console import inline
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.machine import cache_directory
-from mas.core.naming import digest
+from mas.core.host import cache_directory
+from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.observe.files import write_text_atomic
-from mas.scenarios.named import trusted_team
+from mas.scenarios.team_lookup import trusted_team
 from mas.training.setup import compiled
 
 

@@ -13,8 +13,8 @@ from mas.broker.options import BrokerOptions
 from mas.broker.process import check_port, find_mosquitto, run_mosquitto
 from mas.broker.rights import OPERATOR
 from mas.core.team import COORDINATOR, TeamSpec
-from mas.observe.command import Trust
-from mas.scenarios.named import named_team
+from mas.observe.trust_option import Trust
+from mas.scenarios.team_lookup import named_team
 
 _MAX_PACKET_BYTES = 268_435_455
 """The most that MQTT can say."""

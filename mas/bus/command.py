@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.bus.record import JOURNAL_NAME, Record, State, journal_at, read_records, redrive
+from mas.bus.journal_tables import JOURNAL_NAME, Record, State, journal_at, read_records, redrive
 from mas.bus.wire import read_plain
 from mas.core.errors import JournalError
 from mas.core.naming import listed
-from mas.core.text import printable
+from mas.core.printable import printable
 
 _DAMAGED = dict.fromkeys(("source", "target", "kind"), "?")
 """Shown of a message whose bytes are none."""

@@ -1,7 +1,7 @@
 """A journal: one SQLite file with every message that a bus accepted, in order, and the outcome of each.
 
-The event loop never waits for the disk: a thread writes (`mas.bus.journal_file`). The file is bounded: what is over is
-dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus has the journal at a time.
+The event loop never waits for the disk: a thread writes (`mas.bus.journal_writer`). The file is bounded: what is over
+is dropped beyond `keep` messages. Leaves out on purpose: several writers; one bus has the journal at a time.
 """
 
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mas.bus.journal_file import Durability, Step, Writer, check_options, opened, take_lock
-from mas.bus.record import Record, State, Way, failing, lost, owner_of, select
+from mas.bus.journal_tables import Record, State, Way, failing, lost, owner_of, select
+from mas.bus.journal_writer import Durability, Step, Writer, check_options, opened, take_lock
 from mas.core.errors import JournalError
 from mas.core.messages import Delivery, Envelope
 

@@ -15,8 +15,8 @@ from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.in_flight import DeliveryObserver, InFlightMessage
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State
 from mas.bus.parts import Parts, PartStream, Take
-from mas.bus.record import State
 from mas.bus.redelivery import Redelivery
 from mas.bus.settlement import Settlement
 from mas.bus.subscription import LocalSubscription, Taps

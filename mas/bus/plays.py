@@ -10,7 +10,7 @@ from contextlib import closing
 import msgspec
 
 from mas.bus.journal import Journal
-from mas.bus.record import connect, failing
+from mas.bus.journal_tables import connect, failing
 
 _BEGIN = "INSERT INTO play (id, team, episode, frame, at) VALUES (?, ?, ?, ?, ?)"
 _LIVE = "UPDATE play SET lives = lives + 1, failure = NULL WHERE id = ?"

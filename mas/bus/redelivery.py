@@ -13,7 +13,7 @@ from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits
 from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
-from mas.bus.record import Record, State
+from mas.bus.journal_tables import Record, State
 from mas.bus.settlement import Settlement
 from mas.bus.undelivered import no_listener_left
 from mas.core.messages import Delivery

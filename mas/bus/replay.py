@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from mas.bus.in_flight import DeliveryObserver
+from mas.bus.journal_tables import Record, State, connect, failing, lost, owner_of, select
 from mas.bus.memory import MemoryBus
 from mas.bus.parts import Take
-from mas.bus.record import Record, State, connect, failing, lost, owner_of, select
 from mas.bus.wire import decode, encode, read_plain
 from mas.core import errors
 from mas.core.errors import JournalError, MasError, RemoteError, ReplayError

@@ -9,7 +9,7 @@ from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, Counters
 from mas.bus.in_flight import InFlightMessage, Recent
 from mas.bus.journal import Journal
-from mas.bus.record import State
+from mas.bus.journal_tables import State
 from mas.bus.undelivered import DeadLetters, given_up, no_listener_left, not_answered, not_received
 from mas.core.errors import Dropped
 from mas.core.messages import Delivery, Envelope

@@ -18,7 +18,7 @@ from mas.config.options import TINY, Config
 from mas.config.plain_values import read_stored
 from mas.config.servers import CHAT, STEP, RunSource, ServerOptions, chat_options
 from mas.core.errors import RunDirectoryError
-from mas.core.options import is_code
+from mas.core.user_code import is_code
 
 Kind = Literal["server", "model", "code", "file", "start", "opponent"]
 PLAYS: tuple[Kind, ...] = ("server", "model", "code", "file")

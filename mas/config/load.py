@@ -35,7 +35,7 @@ from mas.config.owned import check_critic, check_open, named, place, placed, ren
 from mas.config.plain_values import literal
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.options import is_code
+from mas.core.user_code import is_code
 
 GROUPS = ("scenario", "algorithm", "engine", "model")
 _PRESETS = "mas.conf"

@@ -1,11 +1,7 @@
-"""Names: the nearest valid ones, for errors that say what was possible, and those of agents in nested teams.
-
-Seeds and digests are derived from names, so that no random state is carried from one place to another.
-"""
+"""Names: the nearest valid ones, for errors that say what was possible, and those of agents in nested teams."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from hashlib import blake2b
 
 
 def did_you_mean(value: str, options: Iterable[str]) -> str:
@@ -50,21 +46,3 @@ def agent_of(name: str) -> str:
 def instance(agent: str, number: int) -> str:
     """The name of the `number`-th instance of a mapped agent, from 0."""
     return f"{agent}[{number}]"
-
-
-Part = str | int
-
-
-def derive_seed(*parts: Part) -> int:
-    """A 63-bit seed that depends on every part and its position; equal parts give equal seeds on every machine."""
-    return int.from_bytes(_hashed(parts).digest(), "big") >> 1
-
-
-def digest(*parts: Part) -> str:
-    """A 16-digit hexadecimal fingerprint of the parts, for keys and identities."""
-    return _hashed(parts).hexdigest()
-
-
-def _hashed(parts: tuple[Part, ...]) -> blake2b:
-    text = "\x1f".join([f"{type(part).__name__}:{part}" for part in parts])
-    return blake2b(text.encode(), digest_size=8)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mas.core.naming import scoped
-from mas.core.policy import ALL, NO_POLICY, Budgets, JoinSpec, Policy, Replicas, parse_join
+from mas.core.options import Options
+from mas.core.policy import ALL, Budgets, JoinSpec, Policy, Replicas, parse_join
 from mas.core.role import RoleSpec
 
 START = "start"
@@ -23,11 +24,7 @@ MAX_DEPTH = 8
 """How many teams may stand in each other, the outermost included."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EdgeSpec(_Frozen):
+class EdgeSpec(Options):
     """A message route. `when` names the source's route that takes it; `loop` bounds an edge that leads back.
 
     With `map` the source's list is handed out: the target speaks once per item, and its outputs travel on as one list.
@@ -54,7 +51,7 @@ def _parse_edge(value: object) -> object:
     return {"source": source, "target": target, "when": when, "loop": int(loop) if loop else None, "map": bool(mapped)}
 
 
-class TeamSpec(_Frozen):
+class TeamSpec(Options):
     """A team: who is in it and who speaks to whom.
 
     A member may be a team itself: `agents: {solve: {team: TEAM}}`, where TEAM is a `TeamSpec` or an equal mapping. It
@@ -87,14 +84,14 @@ class TeamSpec(_Frozen):
     else_output: tuple[str, ...] = ()
     leader: str | None = None
     joint: tuple[str, ...] = ()
-    agents: dict[str, str] = {}
-    joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = {}
+    agents: dict[str, str] = Field(default_factory=dict)
+    joins: dict[str, Annotated[JoinSpec, BeforeValidator(parse_join)]] = Field(default_factory=dict)
     seat: str = "team"
-    seats: dict[str, str] = {}
-    policies: dict[str, Policy] = {}
+    seats: dict[str, str] = Field(default_factory=dict)
+    policies: dict[str, Policy] = Field(default_factory=dict)
     budget: Budgets = Budgets()
-    replicas: dict[str, Replicas] = {}
-    teams: dict[str, str] = {}
+    replicas: dict[str, Replicas] = Field(default_factory=dict)
+    teams: dict[str, str] = Field(default_factory=dict)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -219,8 +216,3 @@ def _shared(content: Mapping[str, Any], name: str, inner: Mapping[str, RoleSpec]
                 "or make them equal: then they are one role, with one adapter"
             )
     return inner
-
-
-def policy_of(policies: Mapping[str, Policy], agent: str) -> Policy:
-    """The policy of an agent, `NO_POLICY` where it has none; `worker[0]`, an instance of an agent, has the agent's."""
-    return policies.get(agent) or policies.get(agent.partition("[")[0]) or NO_POLICY if policies else NO_POLICY

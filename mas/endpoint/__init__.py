@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mas.endpoint.address import known_hosts
     from mas.endpoint.app import build_app
     from mas.endpoint.connections import Bounds
-    from mas.endpoint.kept import KeptRequests
+    from mas.endpoint.durable_requests import KeptRequests
     from mas.endpoint.models import RoleModel, Served
     from mas.endpoint.server import running
     from mas.endpoint.teams import TeamModel
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "KeptRequests", "Served", "RoleModel", "TeamModel", "build_app", "known_hosts", "running"]
 _MODULES = {
     "Bounds": "connections",
-    "KeptRequests": "kept",
+    "KeptRequests": "durable_requests",
     "Served": "models",
     "RoleModel": "models",
     "TeamModel": "teams",

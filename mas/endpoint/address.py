@@ -1,5 +1,5 @@
-"""The address that a server listens at, and the names that it answers to. Free of torch and of the server: what is
-wrong with them is said at once.
+"""The address that a server listens at, and the names that it answers to. Free of torch: what is wrong with them is
+said at once.
 
 A web page must not reach a server by a name that its owner points at this machine: a page of `evil.example` may let
 that name lead to 127.0.0.1 (DNS rebinding); the browser then sends it the page's requests, with the page's name as

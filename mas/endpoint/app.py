@@ -18,11 +18,11 @@ from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
 from mas.endpoint.address import LOCAL, check_host
+from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.errors import Refused
-from mas.endpoint.exchange import Health, Metrics, RequestExchange, check_key, read_body
-from mas.endpoint.kept import KeptRequests
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
+from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, check_key, read_body
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.human import HumanDesk
 

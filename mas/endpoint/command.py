@@ -21,7 +21,7 @@ from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
-from mas.endpoint.kept import KeptRequests
+from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat

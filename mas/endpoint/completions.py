@@ -16,7 +16,7 @@ from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling, T
 from mas.endpoint.errors import Refused
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Sampled
-from mas.serving.model_text import Detokenizer
+from mas.serving.detokenizer import Detokenizer
 
 COMPLETION_TOKENS = 16
 """`max_tokens` of a raw completion where neither the client nor a role says it, as OpenAI has it."""

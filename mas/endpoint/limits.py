@@ -22,13 +22,6 @@ MAX_HELD_BYTES = 256 * 2**20
 """Bytes of the bodies of all requests that are inside."""
 _LAST_WORDS_S = 2.0
 """How long requests that were ended may take to say so."""
-T = TypeVar("T")
-MAX_BODY_BYTES = 8 * 2**20
-_LEAST_BODY_BYTES = 256 * 2**10
-_ESCAPED = 12
-"""Bytes of a character in JSON, at most: two escapes of six."""
-_SHORT = 2048
-"""Characters that are tokenized at once: some ten milliseconds with the slowest tokenizer that was measured."""
 
 
 class Disconnected(Exception):
@@ -177,6 +170,17 @@ def _stop(work: asyncio.Timeout) -> None:
     """Cancel the work at the next moment, unless that was done already."""
     if not work.expired():
         work.reschedule(asyncio.get_running_loop().time())
+
+
+T = TypeVar("T")
+MAX_BODY_BYTES = 8 * 2**20
+"""Bytes of the body of one request, at most, whatever the context of the model."""
+_LEAST_BODY_BYTES = 256 * 2**10
+"""Bytes that a body may always have, however short the context."""
+_ESCAPED = 12
+"""Bytes of a character in JSON, at most: two escapes of six."""
+_SHORT = 2048
+"""Characters that are tokenized at once: some ten milliseconds with the slowest tokenizer that was measured."""
 
 
 class PromptReader:

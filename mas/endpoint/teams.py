@@ -19,12 +19,13 @@ from mas.core.errors import ConfigError, Halted, JournalError, MasError, Refused
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.core.text import parse_template
+from mas.core.template import parse_template
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
 from mas.graph.plan import TeamPlan
-from mas.runtime.flow import Flow, view_names
+from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
+from mas.runtime.point import view_names
 from mas.runtime.replay_events import Setting
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment

@@ -10,8 +10,8 @@ from mas.core.errors import GraphError
 from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
-from mas.graph.meaning import map_problems, meaning_problems
-from mas.graph.members import join_problems, perhaps_meant, policy_problems, replica_problems, seat_problems
+from mas.graph.check_members import join_problems, perhaps_meant, policy_problems, replica_problems, seat_problems
+from mas.graph.check_messages import map_problems, meaning_problems
 from mas.graph.wiring import edge_text
 
 

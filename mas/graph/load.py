@@ -19,7 +19,7 @@ from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, 
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
-from mas.graph.members import seat_of
+from mas.graph.wiring import seat_of
 
 
 def load_team(source: Path | str | Mapping[str, object]) -> TeamSpec:

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import networkx as nx
 
-from mas.core.naming import agent_of, digest
+from mas.core.naming import agent_of
 from mas.core.role import Role
+from mas.core.seeds import digest
 from mas.core.team import DONE, START, TeamSpec
 from mas.graph.check import check_team
-from mas.graph.members import seat_of
-from mas.graph.wiring import Edge, Wiring, ends_of, gates, wire
+from mas.graph.wiring import Edge, Wiring, ends_of, gates, seat_of, wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,8 @@ Nodes are numbers: agents in declared order, then for each team within the team 
 *exit* (`solve.done`), and `DONE` last; `START` is -1. Entries and exits are gates: they speak by themselves as soon as
 their join allows. An edge to `solve` leads to the entry, one from `solve` leaves the exit.
 The *forward graph* is the team without its loop edges; in a checked team it has no cycle. What a loop touches when it
-begins anew is worked out once. At the end: edges as the text that people write in a team's file.
+begins anew is worked out once. At the end: the seat that
+each node plays for, and edges as the text that people write in a team's file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -249,6 +250,26 @@ def _need(need: int | str) -> int:
 def _items(spec: TeamSpec, edges: Sequence[Edge], agents: int) -> tuple[int, ...]:
     bounds = {edge.head: most_items(spec, edge.source) for edge in edges if edge.map}
     return tuple(bounds.get(node, 0) for node in range(agents)) if bounds else ()
+
+
+def seat_of(spec: TeamSpec) -> dict[str, str]:
+    """Node of a checked team -> the seat that it plays for; agents, and the ends of teams within."""
+    if not spec.seats:
+        return dict.fromkeys(spec.members(), spec.seat)
+    return {node: seat for part, seats in seat_parts(spec) for node in part for seat in seats}
+
+
+def seat_parts(spec: TeamSpec) -> list[tuple[list[str], list[str]]]:
+    """The team without its ends falls apart into these: nodes, and the seats that they speak for."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(spec.members())
+    for edge in drawn_edges(spec):
+        ends = [end for end in (edge.source, edge.target) if end not in (START, DONE)]
+        graph.add_nodes_from(ends)
+        graph.add_edges_from([(ends[0], ends[-1])] if len(ends) == 2 else [])
+    outputs: Mapping[str, str] = {agent: seat for seat, agent in spec.seats.items()}
+    parts = [sorted(part) for part in nx.connected_components(graph)]
+    return [(part, [outputs[node] for node in part if node in outputs]) for part in parts]
 
 
 def edge_text(edge: EdgeSpec) -> str:

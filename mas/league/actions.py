@@ -16,8 +16,7 @@ from mas.config.trust import remember
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
-from mas.core.text import printable
-from mas.league.checks import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
+from mas.core.printable import printable
 from mas.league.export import export_tournament
 from mas.league.games import LeagueWorld, full_name, open_world
 from mas.league.match import LeagueMember
@@ -26,7 +25,8 @@ from mas.league.pool import FORGETTING, GATE, GateTerms, ancestors, enter, membe
 from mas.league.psro_terms import FILE, GrowthTerms, command_of
 from mas.league.standings import Order, Standings, standings
 from mas.league.store import PLAY_AGAIN, LeagueStore
-from mas.league.tell import (
+from mas.league.stored_sources import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
+from mas.league.tables import (
     differences,
     forgetting,
     growth_chart,

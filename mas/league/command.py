@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from mas.core.errors import ConfigError
-from mas.core.text import printable
-from mas.observe.command import Trust
+from mas.core.printable import printable
+from mas.observe.trust_option import Trust
 
 league = typer.Typer(name="league", help="Tournaments of a game, and a pool of members.", no_args_is_help=True)
 

@@ -17,7 +17,7 @@ from mas.league.match import PlayedGame
 from mas.league.players import played
 from mas.league.standings import Standings, standings
 from mas.league.store import LeagueStore
-from mas.league.tell import ladder, notes
+from mas.league.tables import ladder, notes
 from mas.league.tournament import Terms
 from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory

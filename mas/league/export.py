@@ -16,7 +16,7 @@ from mas.core.errors import RunDirectoryError
 from mas.league.match import PlayedGame, replay
 from mas.league.payoff import Payoff
 from mas.league.standings import Standings
-from mas.league.tell import difference_cells, notes
+from mas.league.tables import difference_cells, notes
 from mas.observe.files import write_bytes_atomic, write_text_atomic
 
 COLUMNS = (

@@ -14,7 +14,7 @@ import msgspec
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import EnvironmentFault
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
-from mas.league.checks import check_sources
 from mas.league.games import LeagueWorld, full_options
 from mas.league.match import Player, asked
 from mas.league.matchmaking import Distribution, draw, matched
 from mas.league.players import AtRandom, Scripted, open_chat, pinned, scripted
 from mas.league.store import LeagueStore
+from mas.league.stored_sources import check_sources
 from mas.league.trained_players import LoadedRun, base_parts, game_id, load_run, seated
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine

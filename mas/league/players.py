@@ -26,7 +26,7 @@ from mas.league.tournament import Terms, run_tournament
 from mas.observe.progress import counting
 from mas.scenarios.game import game_below
 from mas.scenarios.game_rules import LONGEST_ACTION
-from mas.scenarios.wrapped import Policy
+from mas.scenarios.wrappers import Policy
 
 OPEN_SPIEL, SOLVER = "open_spiel:", "solver"
 KINDS = ("random", "solver", "minimax", "cfr", "mcts")

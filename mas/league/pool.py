@@ -17,7 +17,8 @@ import msgspec
 from mas.config.servers import RunSource
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed, did_you_mean, digest
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed, digest
 from mas.league.games import open_world
 from mas.league.match import LeagueMember, PlayedGame
 from mas.league.players import pinned, played

@@ -16,15 +16,15 @@ from mas.config.options import Config
 from mas.config.servers import RunSource
 from mas.core.concurrency import run_blocking, together
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.scenario import Mixable
+from mas.core.seeds import derive_seed
 from mas.league.games import LeagueWorld, full_options
 from mas.league.match import Fixture, play
 from mas.league.payoff import Mix
 from mas.league.psro import Expected, Iteration, expected_of, psro
 from mas.league.psro_terms import Growth, GrowthStep, GrowthTerms, Payoffs, keep, open_growth, training_of
 from mas.league.respond import train_against
-from mas.league.tell import growth_line
+from mas.league.tables import growth_line
 from mas.league.trained_players import open_runs
 from mas.observe.files import write_text_atomic
 from mas.runs.resolve import configured_scenario

@@ -7,10 +7,7 @@ in games that are too large for the exact one.
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from math import isclose
 from pathlib import Path
-from statistics import fmean
 
 from rich.console import Console
 
@@ -25,19 +22,16 @@ from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
 from mas.graph.load import find_team
 from mas.league.games import open_world
-from mas.league.match import PlayedGame
 from mas.league.opponents import LeaguePool, open_pool
 from mas.league.players import pinned, played
+from mas.league.response import ANSWER, TARGET, Response, response_of
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
 from mas.league.trained_players import game_id
-from mas.observe.significance import Interval, mean_interval
 from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 from mas.training.trainer import TrainingOutcome
 
-ANSWER, TARGET = "answer", "it"
-"""Names of the two in their games."""
 _GROUPS = (
     *("algorithm.advantage.key=group", "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std"),
     "algorithm.sampler.candidates=8",
@@ -49,25 +43,6 @@ _ITS_OWN = (
 """Whom a run trained, what it began with and what ended it is no affair of its answer's."""
 GAMES = "response.db"
 """The file of the answer's run that has the games by which it was measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """What an answer got against the player that it was trained against.
-
-    Attributes:
-        source: the player. games: of both.
-        seats: seat of the answer -> mean payoff and its interval.
-        mean, interval: over both seats of each deal; in a zero-sum game a lower bound of exploitability.
-        is_zero_sum: whether every game was.
-    """
-
-    source: str
-    games: int
-    seats: Mapping[str, tuple[float, Interval]]
-    mean: float
-    interval: Interval
-    is_zero_sum: bool
 
 
 def train_against(
@@ -135,25 +110,6 @@ def respond(
     with closing(LeagueStore.open(str(out / GAMES))) as store:
         found = run_blocking(played(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
-
-
-def response_of(source: str, seats: Sequence[str], games: Sequence[PlayedGame], confidence: float = 0.95) -> Response:
-    """What games of an answer say."""
-    got: dict[str, list[float]] = {seat: [] for seat in seats}
-    deals: dict[int, list[float]] = {}
-    for game in games:
-        place = game.players.index(ANSWER)
-        got[seats[place]].append(game.returns[place])
-        deals.setdefault(game.seed, []).append(game.returns[place])
-    means = [fmean(own) for own in deals.values()]
-    return Response(
-        source=source,
-        games=len(games),
-        seats={seat: (fmean(own), mean_interval(own, confidence)) for seat, own in got.items()},
-        mean=fmean(means),
-        interval=mean_interval(means, confidence),
-        is_zero_sum=all(isclose(sum(game.returns), 0.0, abs_tol=1e-9) for game in games),
-    )
 
 
 def response_config(source: str, game: str, overrides: Sequence[str]) -> Config:

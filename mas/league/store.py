@@ -32,8 +32,8 @@ from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.checks import game_of, member_of, terms_of
 from mas.league.match import LeagueMember, PlayedGame
+from mas.league.rows import game_of, member_of, terms_of
 
 _TABLES = MetaData()
 _TOURNAMENTS = Table(

@@ -13,7 +13,7 @@ import networkx as nx
 from mas.core.concurrency import together
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.league.match import Fixture, PlayedGame, Player, play
 from mas.league.store import LeagueStore
 

@@ -15,14 +15,15 @@ from mas.config.servers import RunSource
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed, digest
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translated
 from mas.league.match import Chance
 from mas.runs.resolve import configured_scenario, resolve
-from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn, seat_actions
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.adapter_weights import AdapterWeights

@@ -9,7 +9,7 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from xml.etree import ElementTree
@@ -21,30 +21,23 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from mas.observe.report_records import Bar, Chart, Series
 
-SERIES_COLOURS = 8
-_DASHES = ("solid", "dashed", "dotted")
-_FEW_POINTS = 12
-_LARGE = 10_000
-_LONGEST_LABEL = 30
 _INK, _MUTED, _LINE, _ACCENT, _PLAIN = "#010101", "#010102", "#010103", "#010104", "#010105"
-_SERIES = tuple(f"#0102{number:02d}" for number in range(SERIES_COLOURS))
-_VARIABLES = {
-    _INK: "--ink", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _PLAIN: "--plain",
-    **{colour: f"--series-{number}" for number, colour in enumerate(_SERIES)},
-}  # fmt: skip
-_STYLE = {
+_COMMON_STYLE = {
     "svg.hashsalt": "mas",
     "svg.fonttype": "none",
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+_PAGE_STYLE = {
+    **_COMMON_STYLE,
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": _INK,
-    "text.parse_math": False,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "axes.labelcolor": _MUTED,
     "axes.edgecolor": _LINE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.grid": True,
     "grid.color": _LINE,
     "grid.linewidth": 0.6,
@@ -53,20 +46,7 @@ _STYLE = {
     "xtick.labelcolor": _MUTED,
     "ytick.labelcolor": _MUTED,
 }
-_DOCUMENT_STYLE = {
-    "svg.hashsalt": "mas",
-    "svg.fonttype": "none",
-    "font.size": 9.0,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-_COLOURS = 10
-_HEIGHTS = {1: 4.6, 2: 3.4}
-_LOWEST = 2.5
-"""Inches of a panel, by the number of columns, and of more."""
-_WIDEST = 44
-"""Characters of a title or a label before it goes on in the next line."""
+_DOCUMENT_STYLE = {**_COMMON_STYLE, "font.size": 9.0}
 
 
 def draw_chart(chart: Chart, *, prefix: str, looks: Sequence[int] | None = None) -> str:
@@ -76,15 +56,10 @@ def draw_chart(chart: Chart, *, prefix: str, looks: Sequence[int] | None = None)
         prefix: start of every id in it, unique on the page.
         looks: the number of each curve's colour and dash; None: they are counted.
     """
-    with drawing_style(_STYLE):
+    with drawing_style(_PAGE_STYLE):
         figure = Figure(figsize=(5.4, 3.1), layout="constrained")
         axes = figure.add_subplot()
-        for number, series in zip(looks or range(len(chart.series)), chart.series, strict=True):
-            _draw_series(axes, series, number)
-        axes.set_xlabel(_short(chart.x_label))
-        axes.set_ylabel(_short(chart.y_label))
-        if chart.y_range is not None:
-            axes.set_ylim(*chart.y_range)
+        _draw_panel(axes, chart, looks or range(len(chart.series)), _draw_page_series, _short)
         axes.margins(x=0.02)
         _label_ticks(axes, chart.series)
         return _as_inline_svg(figure, chart.title, prefix)
@@ -92,7 +67,7 @@ def draw_chart(chart: Chart, *, prefix: str, looks: Sequence[int] | None = None)
 
 def draw_bars(bars: Sequence[Bar], *, label: str, title: str, prefix: str) -> str:
     """One `<svg>` with a horizontal bar per arm, the first on top, with error bars and the value beside it."""
-    with drawing_style(_STYLE):
+    with drawing_style(_PAGE_STYLE):
         figure = Figure(figsize=(5.4, 0.75 + 0.42 * len(bars)), layout="constrained")
         axes = figure.add_subplot()
         for number, bar in enumerate(bars):
@@ -121,10 +96,17 @@ def drawing_style(style: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+_LONGEST_LABEL = 30
+
+
 def _short(label: str) -> str:
     """At most `_LONGEST_LABEL` characters on one line, so that a long name leaves room for the chart."""
     line = " ".join(label.split())
     return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+
+
+SERIES_COLOURS = 8
+_DASHES = ("solid", "dashed", "dotted")
 
 
 def series_colour(number: int) -> str:
@@ -137,7 +119,27 @@ def series_dash(number: int) -> str:
     return _DASHES[number // SERIES_COLOURS % len(_DASHES)]
 
 
-def _draw_series(axes: Axes, series: Series, number: int) -> None:
+def _draw_panel(
+    axes: Axes,
+    chart: Chart,
+    numbers: Iterable[int],
+    draw_series: Callable[[Axes, Series, int], None],
+    label: Callable[[str], str],
+) -> None:
+    """A chart's series, by the number of each one's colour and dash, its labels and its range."""
+    for series, number in zip(chart.series, numbers, strict=True):
+        draw_series(axes, series, number)
+    axes.set_xlabel(label(chart.x_label))
+    axes.set_ylabel(label(chart.y_label))
+    if chart.y_range is not None:
+        axes.set_ylim(*chart.y_range)
+
+
+_SERIES = tuple(f"#0102{number:02d}" for number in range(SERIES_COLOURS))
+_FEW_POINTS = 12
+
+
+def _draw_page_series(axes: Axes, series: Series, number: int) -> None:
     colour = _SERIES[number % SERIES_COLOURS]
     if series.lo is not None and series.hi is not None:
         axes.fill_between(series.xs, series.lo, series.hi, color=colour, alpha=0.14, linewidth=0)
@@ -145,6 +147,9 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
         axes.plot(series.xs, seed, color=colour, alpha=0.35, linewidth=0.7)
     marker = "o" if len(series.xs) <= _FEW_POINTS else None
     axes.plot(series.xs, series.ys, color=colour, linewidth=1.9, linestyle=series_dash(number), marker=marker, ms=3.5)
+
+
+_LARGE = 10_000
 
 
 def _label_ticks(axes: Axes, series: Sequence[Series]) -> None:
@@ -177,6 +182,12 @@ def _without_namespace(name: str) -> str:
     return name.rpartition("}")[2]
 
 
+_VARIABLES = {
+    _INK: "--ink", _MUTED: "--muted", _LINE: "--line", _ACCENT: "--accent", _PLAIN: "--plain",
+    **{colour: f"--series-{number}" for number, colour in enumerate(_SERIES)},
+}  # fmt: skip
+
+
 def _for_page(name: str, value: str, prefix: str) -> str:
     """One attribute: ids made unique, stand-in colours made variables, the font left to the page."""
     if name == "id":
@@ -186,6 +197,14 @@ def _for_page(name: str, value: str, prefix: str) -> str:
     value = value.replace("url(#", f"url(#{prefix}-")
     value = re.sub(r"font-family: [^;]*; ?", "", value)
     return re.sub(r"#010[12]\d\d", lambda match: f"var({_VARIABLES[match.group()]})", value)
+
+
+_HEIGHTS = {1: 4.6, 2: 3.4}
+_LOWEST = 2.5
+"""Inches of a panel, by the number of columns, and of more."""
+_WIDEST = 44
+"""Characters of a title or a label before it goes on in the next line."""
+_DOCUMENT_COLOURS = 10
 
 
 def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: int = 2) -> str:
@@ -202,7 +221,7 @@ def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: i
         size = (10.0, _HEIGHTS.get(columns, _LOWEST) * lines)
         figure = Figure(figsize=size, layout="constrained", facecolor="white")
         for chart, axes in zip(charts, figure.subplots(lines, columns, squeeze=False).flat, strict=False):
-            _draw(axes, chart, numbers)
+            _draw_document_panel(axes, chart, [numbers[series.name] for series in chart.series])
         for axes in figure.axes[len(charts) :]:
             axes.set_axis_off()
         out = io.StringIO()
@@ -210,21 +229,18 @@ def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: i
     return out.getvalue()
 
 
-def _draw(axes: Axes, chart: Chart, numbers: Mapping[str, int]) -> None:
-    for series in chart.series:
-        number = numbers[series.name]
-        colour, dash = f"C{number % _COLOURS}", _DASHES[number // _COLOURS % len(_DASHES)]
-        axes.plot(
-            series.xs, series.ys, label=textwrap.fill(series.name, _WIDEST), linewidth=1.6, color=colour, linestyle=dash
-        )
-        if series.lo is not None and series.hi is not None:
-            axes.fill_between(series.xs, series.lo, series.hi, color=colour, alpha=0.15, linewidth=0)
-        for seed in series.seeds:
-            axes.plot(series.xs, seed, linewidth=0.6, color=colour, alpha=0.45)
+def _draw_document_panel(axes: Axes, chart: Chart, numbers: Iterable[int]) -> None:
+    _draw_panel(axes, chart, numbers, _draw_document_series, str)
     axes.set_title(textwrap.fill(chart.title, _WIDEST), loc="left")
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
     axes.xaxis.set_major_formatter(EngFormatter())
-    if chart.y_range is not None:
-        axes.set_ylim(*chart.y_range)
     axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_document_series(axes: Axes, series: Series, number: int) -> None:
+    colour, dash = f"C{number % _DOCUMENT_COLOURS}", _DASHES[number // _DOCUMENT_COLOURS % len(_DASHES)]
+    label = textwrap.fill(series.name, _WIDEST)
+    axes.plot(series.xs, series.ys, label=label, linewidth=1.6, color=colour, linestyle=dash)
+    if series.lo is not None and series.hi is not None:
+        axes.fill_between(series.xs, series.lo, series.hi, color=colour, alpha=0.15, linewidth=0)
+    for seed in series.seeds:
+        axes.plot(series.xs, seed, linewidth=0.6, color=colour, alpha=0.45)

@@ -1,6 +1,4 @@
-"""The command `mas timeline`: what traced processes did, when, and inside what; and the option `--trust` of all
-commands that read stored runs, which a command declares and need not read.
-"""
+"""The command `mas timeline`: what traced processes did, when, and inside what."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,20 +6,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mas.config.trust import check_links, set_trust
+from mas.config.trust import check_links
 from mas.core.errors import RunDirectoryError
 from mas.observe.span_records import SPANS_NAME
-
-
-def _set(everything: bool) -> bool:
-    set_trust(everything)
-    return everything
-
-
-Trust = Annotated[
-    bool, typer.Option("--trust", callback=_set, help="allow all that stored files name: servers, keys, code, paths")
-]
-
+from mas.observe.trust_option import Trust
 
 _ROWS, _PAGE_ROWS = 200, 5_000
 

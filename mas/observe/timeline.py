@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.core.errors import RunDirectoryError
-from mas.core.text import printable
+from mas.core.printable import printable
 from mas.observe.files import write_text_atomic
 from mas.observe.span_records import SpanEvent, SpanRecord
 

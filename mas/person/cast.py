@@ -8,12 +8,13 @@ from typing import Any, Literal
 from mas.core.environment import Environment, Reward, Script, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Verdict, read_joint
-from mas.core.naming import derive_seed, did_you_mean, listed
+from mas.core.naming import did_you_mean, listed
 from mas.core.role import Role
 from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.kinds import random_answer
+from mas.roles.build import random_answer
 
 Others = Literal["model", "random", "expert"]
 

@@ -19,16 +19,17 @@ from mas.config.plain_values import literal
 from mas.config.stored_run import load_run_config
 from mas.core.environment import Environment, Script, Task, random_script
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed, listed
+from mas.core.naming import listed
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
-from mas.observe.command import Trust
+from mas.observe.trust_option import Trust
 from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
 from mas.scenarios.catalogue import size_overrides
-from mas.scenarios.named import scenario_and_team
+from mas.scenarios.team_lookup import scenario_and_team
 from mas.scenarios.world import expert_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from mas.core.environment import Environment, Move, Reward
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
+from mas.runtime.point import DecisionPoint
 
 
 class OwnTerms:

@@ -12,7 +12,7 @@ from rich.text import Text
 from mas.core.environment import Environment, Script, measures_of
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.text import quoted
+from mas.core.printable import quoted
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
 from mas.scenarios.game import game_below

@@ -11,16 +11,17 @@ from mas.bus.memory import MemoryBus
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import AgentFailed
 from mas.core.messages import Envelope, Payload
+from mas.core.printable import quoted, shortened
 from mas.core.records import Episode
 from mas.core.role import Role, View
 from mas.core.team import TeamSpec
-from mas.core.text import quoted, shortened
 from mas.graph.plan import compile_team
 from mas.person.cast import Partners
 from mas.person.score import OwnTerms, measured, scored
 from mas.roles import build_roles
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.chains import SingleDecision

@@ -11,7 +11,7 @@ from mas.core.errors import ConfigError
 from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
 from mas.core.role import USUAL_ITEMS, Message, RoleSpec, View
-from mas.core.text import EXPERIENCES, Template, parse_template
+from mas.core.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
 
 _MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")

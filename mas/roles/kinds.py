@@ -1,23 +1,14 @@
 """The kinds of roles: the planner says what should be done, the executor acts, the verifier accepts or rejects, the
-feedback agent says what should change; and roles made from the specs of a team.
-
-Also what a role says at random in the right form, and a team with other experiences.
+feedback agent says what should change.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from inspect import isclass
-from random import Random
 from typing import ClassVar
 
 from mas.core.errors import ConfigError
-from mas.core.messages import Action, Failure, Items, Payload, Verdict
-from mas.core.naming import did_you_mean
-from mas.core.role import Role, RoleSpec, View
-from mas.core.team import TeamSpec
+from mas.core.messages import Payload, Verdict
+from mas.core.role import RoleSpec
 from mas.roles.base import PromptedRole
-from mas.roles.chat import learned
 
 
 class Planner(PromptedRole):
@@ -105,115 +96,3 @@ class Verifier(PromptedRole):
                 if spoken.startswith(word) and not spoken[len(word) : len(word) + 1].isalnum():
                     return accept
         return None
-
-
-def random_answer(role: Role, random: Random, legal: Sequence[str] = ()) -> str | None:
-    """One of the role's choices, several in a row where its answers are spelled, one of them a line in a list.
-
-    None: it has no choices, or none that it can read; any text may then be right.
-
-    Args:
-        legal: what the environment allows now, for a role that acts and declares no choices of its own.
-    """
-    choices = role.choices if isinstance(role, PromptedRole) else role.spec.choices
-    if not choices and role.emits == Action.kind:
-        choices = tuple(legal)
-    readable = [choice for choice in choices if not isinstance(role.parse(choice), Failure)]
-    if not readable:
-        return None
-    number, between = 1, ""
-    if role.emits == Items.kind and isinstance(role, PromptedRole):
-        number, between = random.randint(1, role.max_items), "\n"
-    elif isinstance(role, PromptedRole) and role.spec.choices and role.is_spelled:
-        number = random.randint(1, role.spec.max_tokens)
-    text = between.join(random.choice(readable) for _ in range(number))
-    return random.choice(readable) if isinstance(role.parse(text), Failure) else text
-
-
-BUILT_IN: dict[str, type[PromptedRole]] = {
-    "agent": PromptedRole,
-    "executor": Executor,
-    "feedback": FeedbackAgent,
-    "planner": Planner,
-    "verifier": Verifier,
-}
-"""Role types that need no import path."""
-
-_METHODS = ("prompt", "chat", "parse")
-_ATTRIBUTES = ("name", "spec", "emits", "accepts", "routes")
-
-
-def build_roles(spec: TeamSpec) -> dict[str, Role]:
-    """One role object per role of the team, by role name.
-
-    Raises:
-        ConfigError: a type that does not exist, or a spec that its role cannot honour.
-    """
-    return {name: build_role(name, role) for name, role in spec.roles.items()}
-
-
-def build_role(name: str, spec: RoleSpec) -> Role:
-    """The role object of one spec: a built-in type, or a user's own class written `package.module:Class`.
-
-    Raises:
-        ConfigError: the type does not exist or is no role, or the spec asks what it cannot honour.
-    """
-    if ":" not in spec.type:
-        built_in = BUILT_IN.get(spec.type)
-        if built_in is None:
-            raise ConfigError(
-                f"role {name!r} has the unknown type {spec.type!r}. {did_you_mean(spec.type, BUILT_IN)} "
-                "A class of your own is written 'package.module:Class'."
-            )
-        return built_in(name, spec)
-    where = f"role {name!r} of type {spec.type!r}"
-    found = _load(where, spec.type)
-    try:
-        role = found(name, spec)
-    except TypeError as error:
-        raise ConfigError(f"{where} could not be made from (name, spec): {error}") from error
-    if not isinstance(role, Role):
-        missing = [part for part in (*_ATTRIBUTES, *_METHODS) if not hasattr(role, part)]
-        raise ConfigError(f"{where} is no role: it lacks {missing}. Derive it from mas.roles.PromptedRole.")
-    return role
-
-
-def _load(where: str, path: str) -> type:
-    module_name, _, class_name = path.partition(":")
-    try:
-        module = import_module(module_name)
-    except (ImportError, ValueError) as error:
-        hint = "Install it, or put its folder into PYTHONPATH: PYTHONPATH=. mas ..."
-        if module_name.startswith("mas."):
-            hint = "Role types of scenarios were moved: take those that its team has now, or train the run anew."
-        raise ConfigError(f"{where}: the module {module_name!r} cannot be imported: {error}. {hint}") from error
-    found = getattr(module, class_name, None)
-    if not isclass(found):
-        classes = [name for name, value in vars(module).items() if isclass(value)]
-        raise ConfigError(f"{where}: {module_name!r} has no class {class_name!r}. {did_you_mean(class_name, classes)}")
-    return found
-
-
-_PROBE = "This line is read."
-
-
-def taught(team: TeamSpec, experiences: Mapping[str, Sequence[str]]) -> TeamSpec:
-    """The team with these experiences, by role, in place of the roles' own; roles that are left out keep theirs."""
-    roles = {
-        name: spec.model_copy(update={"experiences": tuple(experiences.get(name, spec.experiences))})
-        for name, spec in team.roles.items()
-    }
-    return team.model_copy(update={"roles": roles}) if experiences else team
-
-
-def unlearned(prompt: str, experiences: Sequence[str]) -> str:
-    """A prompt as it was without its experiences: without their section, and without the lines that they are."""
-    for section in learned(experiences):
-        prompt = prompt.replace(f"{section}\n\n", "", 1)
-    return prompt.replace("".join(f"{text}\n" for text in experiences), "", 1)
-
-
-def is_reader(role: Role, view: View) -> bool:
-    """Whether a role of this kind shows its experiences in both of its prompts."""
-    reader = build_role(role.name, role.spec.model_copy(update={"experiences": (_PROBE,)}))
-    return _PROBE in reader.prompt(view) and _PROBE in "\n".join(reader.chat(view))

@@ -16,10 +16,10 @@ from mas.config.stored_run import load_run_config
 from mas.core.concurrency import run_blocking
 from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.printable import printable
 from mas.core.scenario import Finite
-from mas.core.text import printable
-from mas.observe.command import Trust
 from mas.observe.progress import counting
+from mas.observe.trust_option import Trust
 from mas.runs.overrides import (
     PLAYING,
     Overrides,

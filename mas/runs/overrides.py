@@ -13,7 +13,7 @@ from mas.config.options import Config
 from mas.config.plain_values import literal
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
-from mas.core.text import printable
+from mas.core.printable import printable
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
 

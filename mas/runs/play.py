@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from mas.bus.record import JOURNAL_NAME, journal_at
+from mas.bus.journal_tables import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
 from mas.config.options import TraceOptions
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
-from mas.observe.command import Trust
+from mas.observe.trust_option import Trust
 from mas.runs.overrides import (
     OVERRIDES_HELP,
     PLAYING,

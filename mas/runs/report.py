@@ -14,9 +14,10 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.records import Line, Scene
 from mas.graph.draw import mermaid, svg
 from mas.graph.plan import TeamPlan
+from mas.observe.curves import curve
 from mas.observe.durations import shares_text
 from mas.observe.files import read_lines
-from mas.observe.metrics import curve, flatten, read_metrics
+from mas.observe.metrics import flatten, read_metrics
 from mas.observe.progress import format_number
 from mas.observe.report_records import Chart, Conversation, ConversationPair, KeyNumber, Report
 

@@ -10,20 +10,21 @@ import msgspec
 from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Delivery, Envelope, Payload
-from mas.core.naming import Part, agent_of, derive_seed
-from mas.core.policy import NO_POLICY, Policy
+from mas.core.naming import agent_of
+from mas.core.policy import NO_POLICY, Policy, policy_of
 from mas.core.records import Attempt
 from mas.core.role import Message, View
-from mas.core.team import policy_of
+from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import TeamMember
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
-from mas.runtime.placement import RemoteAgents, check_answer, insist
+from mas.runtime.point import DecisionPoint
 from mas.runtime.policies import Accounts, Bill, OnAttempt, Spent, ask_with_retries, spend
+from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.replay_events import fingerprint
 from mas.runtime.replay_log import PlayReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import BEATS_PER_SILENCE, Heartbeat, ask_streaming, is_streamed
+from mas.runtime.streaming import ask_streaming, is_streamed
 
 Candidates = tuple[Candidate, ...]
 

@@ -17,10 +17,11 @@ from mas.core.records import Attempt
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import EnvironmentAgent
-from mas.runtime.flow import Decide, Flow, silent_agents, view_names
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import ObserveReply, ObserveRequest, StepReply, StepRequest
 from mas.runtime.placement import ENVIRONMENT
 from mas.runtime.play import play_turn, seat_actions
+from mas.runtime.point import Decide, silent_agents, view_names
 from mas.runtime.policies import Accounts
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import PlayReplayLog, ReplayLog

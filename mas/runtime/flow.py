@@ -9,20 +9,18 @@ list, which begin and complete like agents; when the last one has, the agent has
 items. The entry and exit of a team within the team pass messages on by themselves.
 
 A turn ends when nothing can fire any more; with another join at `done` than `all` it ends as soon as that is met.
-At a `DecisionPoint` of it an agent is about to speak.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from mas.core.environment import Environment, Observation
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Payload, joint_action
-from mas.core.naming import agent_of, did_you_mean, digest, instance, local_name
-from mas.core.role import Message, View
-from mas.core.tracing import in_environment
+from mas.core.naming import did_you_mean, instance
+from mas.core.role import Message
+from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow_state import READY, RUNNING, STALE, WAITING, FlowState, MapInstances
 from mas.runtime.mutable_flow import MutableFlow, has_begun
@@ -268,53 +266,3 @@ def _shown(said: tuple[Payload, ...], heard: tuple[Message, ...]) -> list[str]:
         *(f"said {output.kind} {output.model_dump_json()}" for output in said),
         *(f"{message.sender} {message.payload.kind} {message.payload.model_dump_json()}" for message in heard),
     ]
-
-
-class DecisionPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision point: one agent is about to speak.
-
-    Attributes:
-        agent: its name, `worker[0]` for an instance of a mapped one.
-        flow: the team turn as the agent begins.
-        environment: the world as it stands; shared, not to be changed.
-        observations: what every agent of the team sees.
-        turn: team turn within the episode, from 0.
-    """
-
-    agent: str
-    flow: Flow
-    environment: Environment
-    observations: Mapping[str, Observation]
-    turn: int
-
-    @property
-    def view(self) -> View:
-        """What the agent may know."""
-        return View(
-            observation=self.observations[agent_of(self.agent)],
-            messages=self.flow.messages(self.agent),
-            own=self.flow.own(self.agent),
-        )
-
-
-Decide = Callable[[DecisionPoint], Awaitable[Payload]]
-Undo = Callable[[DecisionPoint, Payload], Awaitable[object]]
-"""Compensates what an agent said at a point."""
-OnFlow = Callable[[Flow, bool], None]
-"""Told the flow of a team turn whenever outputs have joined, and (True) after joins whose time is over were expired."""
-
-
-def view_names(plan: TeamPlan) -> dict[str, str]:
-    """Agent -> environment view."""
-    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
-
-
-def silent_agents(observations: Mapping[str, Observation]) -> tuple[str, ...]:
-    """The agents that do not speak in this team turn."""
-    return tuple(agent for agent, seen in observations.items() if seen.is_silent)
-
-
-def look(plan: TeamPlan, environment: Environment) -> dict[str, Observation]:
-    """What every agent of the team sees now."""
-    with in_environment():
-        return {agent: environment.observe(view) for agent, view in view_names(plan).items()}

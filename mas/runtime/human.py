@@ -13,9 +13,10 @@ import msgspec
 from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RefusedRequest, RunError
 from mas.core.messages import Envelope, Failure
-from mas.core.naming import did_you_mean, digest
+from mas.core.naming import did_you_mean
+from mas.core.printable import quoted
 from mas.core.role import Role, View
-from mas.core.text import quoted
+from mas.core.seeds import digest
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.runtime.replay_log import ReplayLog
 

@@ -11,8 +11,9 @@ from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
-from mas.core.team import policy_of
-from mas.runtime.flow import Decide, DecisionPoint, Flow, OnFlow, Undo
+from mas.core.policy import policy_of
+from mas.runtime.flow import Flow
+from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
 from mas.runtime.timing import Heard, JoinTimers, heard, in_waves, needs_steps
 from mas.runtime.turn_replay_log import TurnReplayLog
 

@@ -26,10 +26,10 @@ from mas.core.errors import (
     RemoteError,
     ReplayError,
 )
-from mas.core.naming import Part, derive_seed
-from mas.core.policy import NO_POLICY, Budget, Policy, Price, Retries
+from mas.core.policy import NO_POLICY, Budget, Policy, Price, Retries, policy_of
 from mas.core.records import Attempt
-from mas.core.team import TeamSpec, policy_of
+from mas.core.seeds import Part, derive_seed
+from mas.core.team import TeamSpec
 
 T = TypeVar("T")
 _UNLIMITED = Budget()

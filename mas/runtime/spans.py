@@ -13,8 +13,9 @@ from mas.core.bus import Bus
 from mas.core.naming import agent_of
 from mas.core.records import Attempt
 from mas.core.tracing import Attributes, Kind, Span, Tracer, current_tracer
-from mas.runtime.flow import DecisionPoint, Flow, OnFlow
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
+from mas.runtime.point import DecisionPoint, OnFlow
 from mas.runtime.policies import OnAttempt
 
 T = TypeVar("T")

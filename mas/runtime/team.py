@@ -18,18 +18,19 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, speak_as, teach
 from mas.runtime.episodes import EpisodeRunner, RequestGate
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.payloads import Candidate
 from mas.runtime.placement import ENVIRONMENT, RUN, AgentReplicas, ProcessRole
+from mas.runtime.point import DecisionPoint
 from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import OnPart, streamed_to, with_heartbeat
+from mas.runtime.streaming import OnPart, streamed_to
 from mas.runtime.traced_engine import traced_endpoint
 
 _RUNS = count()
-_CREDIT = 65_536
+_ENVIRONMENT_CREDIT = 65_536
 """Messages that the environment and the heartbeat may have taken at once: neither waits for anything."""
 
 
@@ -125,7 +126,9 @@ class TeamRuntime(EpisodeRunner):
         # It reads there as the principal that it asks as.
         principal = None if self._place is None else self._place.principal
         for address, handler in listeners.items():
-            await stack.enter_async_context(serve(self.bus, address, handler, concurrency=_CREDIT, principal=principal))
+            await stack.enter_async_context(
+                serve(self.bus, address, handler, concurrency=_ENVIRONMENT_CREDIT, principal=principal)
+            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

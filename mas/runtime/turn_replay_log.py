@@ -7,22 +7,10 @@ from collections.abc import Mapping, Sequence
 from mas.core.environment import Environment, Observation, Step
 from mas.core.errors import JournalError, MasError, ReplayError
 from mas.core.messages import Payload
+from mas.runtime.calls import Call, Make, PlayRecord, Visit
 from mas.runtime.payloads import Candidate
 from mas.runtime.policies import Bill, Purse, Spent
-from mas.runtime.replay_events import (
-    Call,
-    CallEvent,
-    Committed,
-    DroppedEvent,
-    Event,
-    GaveUp,
-    Make,
-    PlayRecord,
-    Round,
-    TurnBegan,
-    Visit,
-    fingerprint,
-)
+from mas.runtime.replay_events import CallEvent, Committed, DroppedEvent, Event, GaveUp, Round, TurnBegan, fingerprint
 
 _NOTHING = Spent()
 

@@ -16,7 +16,8 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import derive_seed, did_you_mean, digest
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed, digest
 from mas.scenarios.game_rules import GameSource, Position, find_action
 
 TERM = "payoff"

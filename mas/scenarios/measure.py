@@ -8,8 +8,8 @@ from statistics import NormalDist, fmean
 import msgspec
 
 from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
-from mas.core.naming import derive_seed
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.scenarios.world import expert_of
 
 CONFIDENCE = 0.95

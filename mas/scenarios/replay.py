@@ -12,7 +12,8 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import EnvironmentFault
-from mas.core.naming import did_you_mean, digest
+from mas.core.naming import did_you_mean
+from mas.core.seeds import digest
 
 LONGEST = 2000
 """Characters of an action: games search it with patterns whose time grows with the square of its length."""

@@ -26,11 +26,13 @@ from pydantic import PydanticUserError, TypeAdapter, create_model
 
 from mas.core.environment import Environment, EnvironmentSpec, Script, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import derive_seed, did_you_mean, digest, local_name
-from mas.core.options import Options, load_module
+from mas.core.naming import did_you_mean, local_name
+from mas.core.options import Options
 from mas.core.role import Message, View
 from mas.core.scenario import Split
+from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
+from mas.core.user_code import load_module
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
 from mas.scenarios.replay import ReplayEnvironment

@@ -16,8 +16,9 @@ import msgspec
 
 from mas.core.environment import Answered, Environment, EnvironmentSpec, Move, Observation, Reward, Script, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
-from mas.core.naming import derive_seed, did_you_mean, digest
+from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 
@@ -158,9 +159,13 @@ class QuestionWorld(RecordEnvironment[State]):
         listed = self.legal("team")
         return listed is None or action in listed
 
-    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+    def answered(self, state: State, action: str) -> tuple[State, bool]:
+        """The state with the answer, and whether the action was legal."""
         legal = action == "" or self.is_answer(state, action)
-        after = msgspec.structs.replace(state, answer=action if legal else "")
+        return msgspec.structs.replace(state, answer=action if legal else ""), legal
+
+    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+        after, legal = self.answered(state, action)
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: State) -> bool:

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from mas.config.options import ModelOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
-from mas.core.machine import free_memory
+from mas.core.host import free_memory
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import FAILURES, NO_CODE, BaseModel, device_of, unloadable

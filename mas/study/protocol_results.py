@@ -8,8 +8,8 @@ import msgspec
 
 from mas.core.records import Cost
 from mas.observe.charts import curves_svg
+from mas.observe.curves import joined_curve
 from mas.observe.files import write_bytes_atomic, write_text_atomic
-from mas.observe.metrics import joined_curve
 from mas.observe.report_records import Chart
 from mas.observe.significance import Difference, holm, mean_interval, paired
 from mas.study.protocol import CELLS, UNTRAINED, ProtocolOptions, StudyJob

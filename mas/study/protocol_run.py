@@ -20,7 +20,7 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.run import end_with_parent
+from mas.study.workers import end_with_parent
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.saved import initial_adapters

@@ -1,16 +1,12 @@
 """Running a study in a directory: its main run with everything shown, the rest beside it, then table and page.
 
-Every finished chain is kept in `chains/`; the same command again works through what is missing. A chain is one seed of
-one case and depends on no other, so results do not depend on which process works through it.
+Every finished chain is kept in `chains/`; the same command again works through what is missing.
 """
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from functools import partial
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +15,8 @@ from rich.console import Console
 
 from mas.config.options import Config
 from mas.core.errors import RunDirectoryError
-from mas.core.naming import digest
 from mas.core.scenario import Scenario
+from mas.core.seeds import digest
 from mas.observe.charts import curves_svg
 from mas.observe.files import write_bytes_atomic, write_text_atomic
 from mas.observe.metrics import read_metrics
@@ -28,7 +24,7 @@ from mas.observe.report_records import SUCCESS, Report, success_table
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
-from mas.study.chain import ArmRun, Curve, Note, StudyChain, describe, run_chain
+from mas.study.chain import ArmRun, Curve, Note, StudyChain, run_chain
 from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.summary import (
     BASELINES,
@@ -39,12 +35,12 @@ from mas.study.summary import (
     write_study_page,
     write_summary,
 )
+from mas.study.workers import run_chains
 from mas.training.trainer import TrainingOutcome
 from mas.training.watch import points_of
 
 _PLAYED = ",".join(PLAYED)
 """Part of what a chain was asked: chains without the arms of today are worked through again."""
-Work = Callable[[StudyChain, Note], list[ArmRun]]
 
 
 def run_study(
@@ -152,56 +148,3 @@ class _KeptRuns:
         measure = [] if chain.measure == SUCCESS else [chain.measure]
         key = digest(_PLAYED, chain.eval_tasks, str(chain.options.swap), chain.options.matched, *configs, *measure)
         return self.folder / f"{chain.case}-{chain.seed}-{key}.json"
-
-
-def run_chains(
-    chains: Sequence[StudyChain], note: Note, work: Work, *, workers: int
-) -> Iterator[tuple[StudyChain, list[ArmRun]]]:
-    """Every chain with its runs, as they are finished.
-
-    Args:
-        note: told of every finished arm.
-        work: works through a chain in this process; workers use `run_chain`.
-        workers: processes beside this one; 0 works through everything here.
-    """
-    if not workers:
-        yield from ((chain, work(chain, note)) for chain in chains)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
-        own: StudyChain | None = chains[0]
-        while own is not None or asked:
-            if own is not None:
-                yield own, work(own, note)
-            for future in [future for future in asked if future.done() and not future.cancelled()]:
-                yield asked.pop(future), _told(future, note)
-            own = _take_back(asked)
-            if own is None and asked:
-                wait(asked, return_when=FIRST_COMPLETED)
-
-
-def end_with_parent() -> None:
-    """End this worker as soon as the process that started it is gone, however it went."""
-    parent = parent_process()
-    assert parent is not None
-
-    def wait_and_end() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait_and_end, name="mas-parent-watch", daemon=True).start()
-
-
-def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:
-    runs = future.result()
-    for run in runs:
-        note(describe(run))
-    return runs
-
-
-def _take_back(asked: dict[Future[list[ArmRun]], StudyChain]) -> StudyChain | None:
-    """The last chain that no worker has begun, for this process; None where all are begun."""
-    for future in reversed(list(asked)):
-        if future.cancel():
-            return asked.pop(future)
-    return None

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from mas.core.records import Cost
+from mas.observe.curves import joined_curve
 from mas.observe.files import write_text_atomic
-from mas.observe.metrics import joined_curve
 from mas.observe.report import write_report
 from mas.observe.report_records import SUCCESS, Chart, Report, Series, baseline_tables
 from mas.study.chain import ArmRun

@@ -16,9 +16,9 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import SMOLLM2, TINY, TinyOptions
-from mas.core.machine import cache_directory
-from mas.core.naming import digest
+from mas.core.host import cache_directory
 from mas.core.scenario import Scenario
+from mas.core.seeds import digest
 from mas.serving.base_measures import Footprint
 from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import ALPHABET, BaseModel, load_base, load_text, tiny_model, tiny_tokenizer

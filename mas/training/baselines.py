@@ -16,12 +16,12 @@ import msgspec
 from mas.core.concurrency import together
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel

@@ -8,7 +8,7 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
-from mas.roles.kinds import is_reader
+from mas.roles.experiences import is_reader
 
 
 def check_templates(scenario: Scenario, team: TeamSpec) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mas.config.updates import CriticOptions
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner

@@ -12,7 +12,7 @@ import networkx as nx
 import torch
 
 from mas.core.errors import ModelError
-from mas.core.machine import gib
+from mas.core.host import gib
 from mas.core.naming import local_name
 from mas.core.role import View
 from mas.core.scenario import Finite

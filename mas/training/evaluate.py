@@ -12,9 +12,9 @@ import msgspec
 from mas.core.concurrency import together
 from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
 from mas.core.errors import Halted, RunError
-from mas.core.naming import derive_seed
 from mas.core.records import Cost, Episode, cost_of, total_cost
 from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once

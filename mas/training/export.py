@@ -11,9 +11,9 @@ from typing import Any
 
 from mas.core.concurrency import together
 from mas.core.errors import ConfigError, RunError
-from mas.core.naming import derive_seed
 from mas.core.records import Turn
 from mas.core.scenario import Finite
+from mas.core.seeds import derive_seed
 from mas.observe.files import write_directory_atomic
 from mas.training.base import Note, open_base
 from mas.training.rewards import rewards_of

@@ -15,9 +15,9 @@ from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions, WarmStartOptions
 from mas.core.concurrency import together
 from mas.core.errors import TrainingError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.tracing import Stopwatch
 from mas.observe.progress import Counted
 from mas.training.adapters import TrainableAdapters

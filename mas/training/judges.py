@@ -12,8 +12,8 @@ from mas.config.rewards import LateOptions
 from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ConfigError, RefusedRequest
-from mas.core.naming import derive_seed
 from mas.core.records import Answer, Cost, Turn, cost_of_call
+from mas.core.seeds import derive_seed
 from mas.runtime.agents import ModelEndpoint
 from mas.training.engines import open_peer
 from mas.training.setup import Setup

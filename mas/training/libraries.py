@@ -12,13 +12,14 @@ from typing import Any
 
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError
-from mas.core.naming import derive_seed, local_name
+from mas.core.naming import local_name
 from mas.core.records import Episode, total_cost
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
-from mas.roles.kinds import taught, unlearned
+from mas.roles.experiences import taught, unlearned
 from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer

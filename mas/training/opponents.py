@@ -14,10 +14,11 @@ import msgspec
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.sampling import SELF, OpponentsOptions
 from mas.core.errors import CheckpointError, ConfigError
-from mas.core.naming import agent_of, derive_seed, did_you_mean
+from mas.core.naming import agent_of, did_you_mean
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
-from mas.graph.members import seat_of
+from mas.graph.wiring import seat_of
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.sampling.sampler import Opponent, OpponentSeats

@@ -23,8 +23,9 @@ from mas.core.engine import AdapterRef, PinnedAdapter
 from mas.core.errors import ConfigError, EngineError, RunError, UnknownAdapter
 from mas.core.messages import Envelope
 from mas.runtime.payloads import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
-from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole, RemoteAgents, UntilThere, insist
+from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole
 from mas.runtime.processes import team_owns
+from mas.runtime.remote import RemoteAgents, UntilThere, insist
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from mas.config.rewards import RewardModelOptions
 from mas.config.updates import CriticOptions
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group
+from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow, place_of, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner, Logprobs

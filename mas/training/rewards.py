@@ -13,8 +13,9 @@ from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
 from mas.core.policy import Price
 from mas.core.team import TeamSpec
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
+from mas.runtime.point import DecisionPoint
 from mas.runtime.policies import Spent
 from mas.training.schedules import stage_number
 

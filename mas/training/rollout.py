@@ -13,9 +13,9 @@ from mas.config.rewards import RewardOptions
 from mas.config.sampling import FilterOptions
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
-from mas.core.naming import derive_seed
 from mas.core.records import Cost, Episode, Group, Turn
 from mas.core.scenario import TaskOutcome
+from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.training.late_terms import FILE as LATE

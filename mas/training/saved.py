@@ -11,7 +11,8 @@ from mas.config.algorithm import AlgorithmOptions
 from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
-from mas.core.naming import derive_seed, did_you_mean
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights

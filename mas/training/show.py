@@ -17,11 +17,12 @@ from mas.core.bus import Gap, Restart
 from mas.core.environment import Environment, Step, Task
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
+from mas.core.printable import printable
 from mas.core.records import Attempt, Episode, Line
-from mas.core.text import printable
 from mas.graph.plan import TeamPlan
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Piece
+from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.streaming import streamed_to

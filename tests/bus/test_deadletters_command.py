@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import JOURNAL_NAME, read_records
 from mas.bus.memory import MemoryBus
-from mas.bus.record import JOURNAL_NAME, read_records
 from mas.bus.serve import EnvelopeFactory
 from mas.core.messages import Note
 from mas.testing.bus_suite import next_text

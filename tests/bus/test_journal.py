@@ -8,8 +8,8 @@ import pytest
 
 from mas.bus.counters import BusLimits
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State, read_records, redrive
 from mas.bus.memory import MemoryBus
-from mas.bus.record import State, read_records, redrive
 from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus
 from mas.core.errors import ConfigError, JournalError, Malformed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.bus.record import State, read_records
+from mas.bus.journal_tables import State, read_records
 
 WORKER = Path(__file__).with_name("journal_worker.py")
 MESSAGES, KILLS = 3_000, 4

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import JOURNAL_NAME, State, read_records
 from mas.bus.memory import MemoryBus
 from mas.bus.plays import Plays
-from mas.bus.record import JOURNAL_NAME, State, read_records
 from mas.bus.replay import replay
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.bus.wire import pack

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import SCHEMA, read_records
 from mas.bus.memory import MemoryBus
-from mas.bus.record import SCHEMA, read_records
 from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import JournalError
 from mas.core.messages import Envelope, Note

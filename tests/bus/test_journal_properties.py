@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from mas.bus.counters import BusLimits
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State, read_records
 from mas.bus.memory import MemoryBus
-from mas.bus.record import State, read_records
 from mas.core.messages import Delivery
 from mas.testing.bus_suite import adds_up
 

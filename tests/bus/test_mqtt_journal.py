@@ -9,10 +9,10 @@ from between import QUICK, as_user, until, vanish
 from mosquitto import needs_mosquitto
 from process_lives import Slow, interrupted, lives, note
 
+from mas.bus.journal_tables import State, read_records
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.presence import Presence
-from mas.bus.record import State, read_records
 from mas.bus.serve import serve
 from mas.core.errors import Closed, Dropped, JournalError, NoRoute, RemoteError
 from mas.core.messages import Delivery, Envelope, Note, Payload

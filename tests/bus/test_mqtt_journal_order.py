@@ -9,7 +9,7 @@ from between import QUICK, as_user, until
 from mosquitto import needs_mosquitto
 from process_lives import Lives, Slow, interrupted, note
 
-from mas.bus.journal_file import AfterWrite
+from mas.bus.journal_writer import AfterWrite
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.serve import serve

@@ -9,9 +9,9 @@ from mosquitto import needs_mosquitto
 from process_lives import Slow, note
 
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State, read_records, redrive
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import MqttBus
-from mas.bus.record import State, read_records, redrive
 from mas.bus.replay import fork
 from mas.bus.serve import serve
 from mas.core.errors import Closed, JournalError

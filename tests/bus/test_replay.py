@@ -8,8 +8,8 @@ from typing import NoReturn
 import pytest
 
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State, read_records
 from mas.bus.memory import MemoryBus
-from mas.bus.record import State, read_records
 from mas.bus.replay import fork, replay
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import ScenarioOptions
@@ -19,7 +19,7 @@ from mas.core.messages import Envelope, Note, Payload
 from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.bus_suite import next_text, start

@@ -314,7 +314,7 @@ def test_what_is_loaded_is_said_before_it_is(finished: Path, mas: Mas, monkeypat
     def load(*_: object, **__: object) -> None:
         raise ModelError("not loaded")
 
-    for place in ("mas.training.base.open_base", "mas.training.saved.open_base", "mas.endpoint.command.open_base"):
+    for place in ("mas.training.base.open_base", "mas.training.base.open_base", "mas.endpoint.command.open_base"):
         monkeypatch.setattr(place, load)
     for words, what in (
         (("eval", "--tasks", "2"), f"evaluating {finished} on 2 held-out tasks of relay"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mas.commands import OVERRIDES, show
+from mas.commands import DEMO_OVERRIDES, show_demo
 from mas.config.load import load_config
 from mas.core.records import Line, Scene
 from mas.observe.report_records import Conversation, ConversationPair
@@ -24,7 +24,7 @@ def conversation(text: str, *, is_success: bool) -> Conversation:
 
 
 def test_what_is_trained_is_a_team_of_the_real_model() -> None:
-    config = load_config([*OVERRIDES, "run_dir=runs/demo"])
+    config = load_config([*DEMO_OVERRIDES, "run_dir=runs/demo"])
     assert (config.model.path, config.scenario.name, config.algorithm.team) == ("smollm2", "shop", "team")
 
 
@@ -32,7 +32,7 @@ def test_the_demo_trains_and_shows_what_was_said_before_and_after(
     mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = ("scenario=relay", *small_overrides, "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=4")
-    monkeypatch.setattr("mas.commands.OVERRIDES", short)
+    monkeypatch.setattr("mas.commands.DEMO_OVERRIDES", short)
     ran = mas("demo", "--out", str(tmp_path / "demo"))
     assert ran.code == 0, ran.err
     assert ran.out.count("before planner says '") == 3
@@ -52,7 +52,7 @@ def test_what_a_model_said_is_printed_as_it_is(capsys: pytest.CaptureFixture[str
         before=conversation(" [red]9\x1b[0m", is_success=False),
         after=conversation(" 4", is_success=True),
     )
-    show(Console(width=100, no_color=True), [comparison])
+    show_demo(Console(width=100, no_color=True), [comparison])
     printed = capsys.readouterr().out
     assert "It barks. On offer: dog 4." in printed
     assert "before seller says '[red]9" in printed

@@ -17,7 +17,7 @@ from mas.config.load import load_config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusted_path
 from mas.core.errors import ModelError, TrustError
-from mas.core.text import printable
+from mas.core.printable import printable
 from mas.league.match import LeagueMember
 from mas.league.store import LeagueStore
 

@@ -7,8 +7,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from mas.endpoint.completions import StopFinder
+from mas.serving.detokenizer import BROKEN, Detokenizer
 from mas.serving.model import tiny_tokenizer
-from mas.serving.model_text import BROKEN, Detokenizer, HubTokenizer
+from mas.serving.model_text import HubTokenizer
 
 
 def bytes_tokenizer() -> HubTokenizer:

@@ -24,11 +24,11 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.league import opponents as league_opponents
-from mas.league.checks import accesses_of_player
 from mas.league.match import LeagueMember, asked
 from mas.league.opponents import LeaguePool, open_pool
 from mas.league.players import open_players
 from mas.league.store import LeagueStore
+from mas.league.stored_sources import accesses_of_player
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario

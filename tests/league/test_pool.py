@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from mas.cli import app
 from mas.config.trust import remember
 from mas.core.errors import ConfigError, MasError
-from mas.league.checks import accesses_of_player
 from mas.league.match import LeagueMember, PlayedGame
 from mas.league.pool import ancestors, best_of, judge, points_at_gate
 from mas.league.store import LeagueStore
+from mas.league.stored_sources import accesses_of_player
 from mas.league.tournament import gauntlet
 from mas.observe.significance import mean_interval, wilson
 

@@ -16,8 +16,9 @@ from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError
 from mas.league.match import PlayedGame
-from mas.league.respond import respond, response_config, response_of, train_against
-from mas.league.tell import response_lines
+from mas.league.respond import respond, response_config, train_against
+from mas.league.response import response_of
+from mas.league.tables import response_lines
 from mas.observe.significance import mean_interval
 from mas.scenarios.two_player.solve import conv
 

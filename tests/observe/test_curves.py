@@ -1,7 +1,7 @@
 import pytest
 
 from mas.core.errors import ConfigError
-from mas.observe.metrics import curve, joined_curve
+from mas.observe.curves import curve, joined_curve
 
 
 def test_one_run_is_a_line_without_a_band() -> None:

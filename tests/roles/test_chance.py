@@ -7,7 +7,7 @@ import pytest
 from mas.core.messages import Failure
 from mas.core.role import RoleSpec
 from mas.roles import build_role
-from mas.roles.kinds import random_answer
+from mas.roles.build import random_answer
 
 CASES = [
     (RoleSpec(type="executor", choices=("L", "R"), max_tokens=1), (), {"L", "R"}),

@@ -19,11 +19,12 @@ from mas.bus.memory import MemoryBus
 from mas.core.engine import Generation, Request
 from mas.core.environment import Step
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed
 from mas.core.policy import Budget, Budgets
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.play import team_action
+from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

@@ -14,11 +14,12 @@ from mas.bus.plays import PlayRow, Plays
 from mas.core.engine import Generation, Request
 from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed
 from mas.core.records import Attempt
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
-from mas.runtime.flow import DecisionPoint, Flow, view_names
+from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
+from mas.runtime.point import DecisionPoint, view_names
 from mas.runtime.replay_events import Event, read_event
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime

@@ -14,11 +14,11 @@ from play_lives import World
 from mas.bus.journal import Journal
 from mas.bus.mqtt import MqttBus
 from mas.core.messages import PAYLOADS, Payload
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
-from mas.runtime.flow import DecisionPoint
 from mas.runtime.payloads import TEAM_PAYLOADS
 from mas.runtime.placement import ENVIRONMENT, ProcessRole
+from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.streaming import OnPart
 from mas.runtime.team import TeamRuntime

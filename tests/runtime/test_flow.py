@@ -7,7 +7,7 @@ import pytest
 
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Feedback, Note, Payload, Plan, Verdict, joint_action, read_joint
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph import TeamPlan as TeamPlan
 from mas.graph import compile_team

@@ -6,10 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mas.core.errors import GraphError
-from mas.core.naming import agent_of, derive_seed, local_name
+from mas.core.naming import agent_of, local_name
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph import TeamPlan
-from mas.graph.meaning import senders_of
+from mas.graph.check_messages import senders_of
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import DEAD, FIRED, HELD, KEPT, LIVE, NONE, SKIPPED
 from mas.testing.teams import plan_of

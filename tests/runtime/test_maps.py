@@ -7,7 +7,7 @@ from mas.core.errors import ConfigError, GraphError, RunError
 from mas.core.messages import Failure, Items, Note
 from mas.core.role import RoleSpec
 from mas.graph import TeamPlan, compile_team
-from mas.roles.kinds import build_role
+from mas.roles.build import build_role
 from mas.runtime.flow import Flow
 from mas.testing.teams import plan_of, team_of
 

@@ -12,11 +12,13 @@ from virtual_time import play
 from mas.core.environment import Observation
 from mas.core.errors import AgentFailed, EngineError, Halted
 from mas.core.messages import Failure, Note, Payload
-from mas.core.naming import agent_of, derive_seed
+from mas.core.naming import agent_of
 from mas.core.policy import Policy
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team
-from mas.runtime.flow import DecisionPoint, Flow, Undo
+from mas.runtime.flow import Flow
 from mas.runtime.play import play_turn
+from mas.runtime.point import DecisionPoint, Undo
 from mas.runtime.timing import in_waves, needs_steps
 from mas.scenarios.relay import RelayEnvironment
 from mas.testing.teams import plan_of, team_of

@@ -26,14 +26,14 @@ from mas.core.errors import (
     RemoteError,
 )
 from mas.core.messages import Beat, Envelope, Payload
-from mas.core.policy import Budget, Retries
+from mas.core.policy import Budget, Retries, policy_of
 from mas.core.records import Attempt
-from mas.core.team import policy_of
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.policies import Accounts, Purse, Spent, spend, wait_before
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

@@ -19,9 +19,10 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.agents import RoleAgent
-from mas.runtime.flow import DecisionPoint
 from mas.runtime.payloads import Candidate
-from mas.runtime.placement import ATTEMPTS, ENVIRONMENT, ProcessRole, RemoteAgents, insist
+from mas.runtime.placement import ENVIRONMENT, ProcessRole
+from mas.runtime.point import DecisionPoint
+from mas.runtime.remote import ATTEMPTS, RemoteAgents, insist
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

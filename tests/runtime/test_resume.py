@@ -12,13 +12,13 @@ from virtual_time import play
 from mas.bus.memory import MemoryBus
 from mas.core.errors import AgentFailed, Halted, JournalError, RemoteError, ReplayError
 from mas.core.messages import Note, Payload
-from mas.core.naming import derive_seed
 from mas.core.policy import Budget, Budgets, Policy, Retries
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
-from mas.runtime.flow import DecisionPoint
 from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.placement import ProcessRole
+from mas.runtime.point import DecisionPoint
 from mas.runtime.replay_events import CallEvent, Committed, GaveUp, Round
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

@@ -16,7 +16,7 @@ from player_worker import DIAMOND, KINDS, Player
 from mas.bus.mqtt import MqttBus
 from mas.core.engine import Generation, Request
 from mas.core.errors import Halted
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.placement import ProcessRole
 from mas.runtime.team import TeamRuntime

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from play_lives import Life, MemoryPlays, Says, Takes
 from test_flow_properties import WORDS, plans
 
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.replay_events import CallEvent, Committed
 

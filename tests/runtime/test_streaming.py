@@ -17,14 +17,15 @@ from mas.core.bus import Bus, Gap, Restart
 from mas.core.engine import Generation, Request
 from mas.core.environment import Task
 from mas.core.messages import Envelope, Note
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
 from mas.runtime.agents import ModelEndpoint as TeamVoice
-from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import TEAM_PAYLOADS, AgentAnswer, Ask, Piece
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.streaming import ask_streaming, streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

@@ -17,7 +17,8 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.roles.base import PromptedRole
-from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.flow import Flow
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

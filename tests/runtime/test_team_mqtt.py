@@ -11,12 +11,12 @@ from mas.config.options import ScenarioOptions
 from mas.core.bus import Bus
 from mas.core.environment import Task
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.flow import DecisionPoint
 from mas.runtime.payloads import TEAM_PAYLOADS, Candidate
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

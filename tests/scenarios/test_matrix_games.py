@@ -28,7 +28,7 @@ from mas.scenarios.matrix_games.environment import (
 )
 from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
-from mas.scenarios.wrapped import Against, random_policy
+from mas.scenarios.wrappers import Against, random_policy
 from mas.testing.environment import EnvironmentContract
 
 

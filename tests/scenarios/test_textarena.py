@@ -9,7 +9,7 @@ from textarena_list import SLOW, listing, play, said
 
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.scenarios.bridges.textarena import known_games, open_environment
 from mas.scenarios.replay import ReplayEnvironment
 from mas.testing.environment import EnvironmentContract

@@ -5,7 +5,7 @@ from conftest import BaseFor
 from loud import loud_adapter
 
 from mas.core.engine import AdapterRef, Engine
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.engine import EngineContract
 from mas.testing.scripted import ScriptedEngine

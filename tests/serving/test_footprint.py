@@ -12,7 +12,7 @@ from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
-from mas.core.machine import free_memory, gib
+from mas.core.host import free_memory, gib
 from mas.serving.base_measures import Footprint
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars

@@ -15,8 +15,9 @@ from mas.core.records import Cost
 from mas.observe.charts import curves_svg
 from mas.study.chain import ArmRun, StudyChain
 from mas.study.options import REFERENCE, CaseOptions, StudyOptions, load_study
-from mas.study.run import _KeptRuns, run_chains, run_study
+from mas.study.run import _KeptRuns, run_study
 from mas.study.summary import arm_charts, by_arm, learning_charts, markdown_table
+from mas.study.workers import run_chains
 from mas.training.watch import Point
 
 

@@ -14,9 +14,9 @@ from mas.config.options import Config, LoraOptions, ModelOptions, TinyOptions
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.engine import AdapterRef, Engine
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group, Turn
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.plan import compile_team
 from mas.roles import build_roles

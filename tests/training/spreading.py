@@ -18,8 +18,9 @@ from mas.config.options import Config, ScenarioOptions
 from mas.core.engine import Generation, Request
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve
-from mas.runtime.flow import DecisionPoint, Flow, look
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
+from mas.runtime.point import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -11,10 +11,10 @@ from mas.config.options import ScenarioOptions
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, anchor_of
-from mas.core.naming import derive_seed
 from mas.core.records import Turn
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import Answer, ScriptedEngine

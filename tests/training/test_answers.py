@@ -22,9 +22,9 @@ from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Answered, Named
 from mas.core.errors import ConfigError, EngineError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn, facts_of
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

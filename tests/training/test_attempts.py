@@ -17,9 +17,9 @@ from mas.config.options import Config, ScenarioOptions
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.roles import build_roles

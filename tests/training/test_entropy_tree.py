@@ -15,9 +15,9 @@ from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Task
 from mas.core.errors import EngineError
-from mas.core.naming import Part, derive_seed
 from mas.core.policy import Policy
 from mas.core.records import Episode, Turn
+from mas.core.seeds import Part, derive_seed
 from mas.core.team import TeamSpec
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.advantages.tree import Node, node_values

@@ -12,8 +12,8 @@ from mas.bus.memory import MemoryBus
 from mas.config.options import Config
 from mas.core.bus import Gap, Restart
 from mas.core.engine import Engine
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed
 from mas.graph.load import load_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles

@@ -14,10 +14,10 @@ from mas.config.sampling import SamplerOptions
 from mas.core.environment import LARGEST, Move, check_finite
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
 from mas.scenarios.world import FolderScenario
@@ -29,6 +29,7 @@ from mas.training.reward_models import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.step_metrics import step_metrics
+from mas.training.updates.build_update import Rewarded
 from mas.training.updates.rewarded import Rewarded
 from mas.training.updates.update import UpdateResult
 

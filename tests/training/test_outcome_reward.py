@@ -10,8 +10,8 @@ from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config
 from mas.config.rewards import RewardOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
 from mas.training.rewards import FAILURE, OUTCOME, total_reward

@@ -15,8 +15,8 @@ from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Step, Task
 from mas.core.errors import EngineError
-from mas.core.naming import derive_seed
 from mas.core.role import RoleSpec
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mas.config.load import load_config
 from mas.config.options import TrainOptions
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
+from mas.core.seeds import derive_seed
 from mas.training.setup import build_source
 from mas.training.tasks.sources import due, proportions
 

@@ -10,9 +10,9 @@ from mas.config.load import load_config
 from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Tooled
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, facts_of
 from mas.core.role import RoleSpec
+from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.environment import ToolEnvironment

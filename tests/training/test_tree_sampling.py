@@ -1,5 +1,6 @@
 """Tree sampling on real episodes: what is compared, what is committed, in which order."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -15,8 +16,10 @@ from mas.config.algorithm import AdvantageOptions
 from mas.config.options import ScenarioOptions
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import SamplerOptions
+from mas.core.engine import Generation, Request
 from mas.core.environment import Move, Task
 from mas.core.records import Episode, cost_of
+from mas.graph.load import load_team
 from mas.scenarios import build_scenario
 from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rewards import total_reward
@@ -258,3 +261,50 @@ async def test_candidates_share_a_score_if_all_they_say_is_equal_and_not_its_beg
     assert [(turn.text, turn.rewards["team.won"]) for turn in first] == [(text, float(text == "a!")) for text in said]
     assert [turn.text for turn in first if turn.chosen] == ["a!"]
     assert len(worlds) == 3, "one clone for each different output"
+
+
+CHECKED = load_team(
+    {
+        "name": "checked",
+        "roles": {
+            "solo": {"type": "executor", "view": "solo", "template": "S{said}>", "max_tokens": 4},
+            "check": {
+                "type": "verifier",
+                "view": "solo",
+                "template": "V{said};{from.solo}>",
+                "accept_text": "y",
+                "reject_text": "n",
+                "max_tokens": 4,
+            },
+        },
+        "edges": ["start -> solo", "solo -> check", "check -> done when accept", "check -> solo when reject loop 1"],
+        "output": "solo",
+    }
+)
+
+
+async def test_play_outs_of_the_last_candidate_run_at_once_where_a_verifier_follows() -> None:
+    at_work, most = 0, 0
+
+    class Counting(UncertainEngine):
+        async def generate(self, request: Request) -> tuple[Generation, ...]:
+            nonlocal at_work, most
+            is_check = self.tokenizer.decode(request.prompt_ids).startswith("V")
+            at_work += is_check
+            most = max(most, at_work)
+            await asyncio.sleep(0.01)
+            at_work -= is_check
+            return await super().generate(request)
+
+    def said(prompt: str, number: int) -> str:
+        return "y" if prompt.startswith("V") else ("a.", "a!")[number % 2]
+
+    for continuations in (1, 2):
+        at_work = most = 0
+        async with runtime_of(CHECKED, Counting(said, {})) as runtime:
+            options = SamplerOptions(candidates=2, lookahead="turn", continuations=continuations)
+            sampler = TreeSampler(runtime, Free(), options, RewardOptions())
+            (episode,) = await sampler.sample(Task(id="t", seed=0), WordWorld(), 0)
+        assert most == continuations, "the play-outs of one candidate, and one candidate after the other"
+        first = [turn for turn in episode.turns if turn.agent == "solo"]
+        assert [(turn.text, turn.rewards["team.won"]) for turn in first] == [("a.", 0.0), ("a!", 1.0)]

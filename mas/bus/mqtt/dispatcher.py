@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mas.bus.journal_file import AfterWrite
+from mas.bus.journal_writer import AfterWrite
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import AnswerFrame, Cancel, Codec, Confirm, Failed, Frame, PartFrame, Send, StateQuery, Status

@@ -17,12 +17,12 @@ import msgspec
 
 from mas.bus.in_flight import Outcome
 from mas.bus.journal import Journal
+from mas.bus.journal_tables import State, connect, failing, select
 from mas.bus.mqtt.frames import AnswerFrame, Codec, Failed, Mode, Stored, stored
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.owner import Owner
 from mas.bus.mqtt.presence import PeerObserver, Presence, read_presence
 from mas.bus.mqtt.topics import Peer
-from mas.bus.record import State, connect, failing, select
 from mas.bus.wire import decode, encode
 from mas.core.errors import BusError, Expired, JournalError, RemoteError, error_named
 from mas.core.messages import Delivery, Envelope, Payload

@@ -5,7 +5,7 @@ import secrets
 import msgspec
 
 from mas.bus.journal import Journal
-from mas.bus.record import failing, owner_of
+from mas.bus.journal_tables import failing, owner_of
 from mas.core.errors import JournalError
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mas.bus.in_flight import DeliveryEvent
-from mas.bus.journal_file import AfterWrite
+from mas.bus.journal_writer import AfterWrite
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.frames import (
     LAST,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container
 from functools import partial
 
-from mas.bus.journal_file import AfterWrite
+from mas.bus.journal_writer import AfterWrite
 from mas.bus.mqtt.client import NOBODY, NOT_AUTHORISED
 from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import MessageState, Mode

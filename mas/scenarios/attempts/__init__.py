@@ -7,9 +7,10 @@ from typing import Any
 from mas.config.sampling import AttemptOptions
 from mas.core.environment import Environment, Guiding, Move, Task
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed, digest, local_name
+from mas.core.naming import local_name
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario, Split
+from mas.core.seeds import derive_seed, digest
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.scenarios.attempts.environment import REFLECTOR, SOLO, Attempts
 from mas.scenarios.noisy_teacher import NoisyTeacher

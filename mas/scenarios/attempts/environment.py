@@ -12,7 +12,7 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Guiding, Observation, Step, Task, measures_of
 from mas.core.errors import EnvironmentFault
-from mas.core.naming import digest
+from mas.core.seeds import digest
 from mas.scenarios.world import kept_text
 
 Guide = Literal["none", "environment", "reflector", "repair"]

@@ -13,7 +13,7 @@ from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.game import GameEnvironment, game_below
-from mas.scenarios.wrapped import TalliedGame
+from mas.scenarios.wrappers import TalliedGame
 
 SYMBOLS = string.digits + string.ascii_lowercase + string.ascii_uppercase
 """Characters that stand for actions 0, 1, 2, ..."""

@@ -15,7 +15,11 @@ PREFIX = {
     "textarena": "mas.scenarios.bridges.textarena",
     "textworld": "mas.scenarios.bridges.textworld",
 }
-"""What an id begins with -> the module whose `open_environment` takes the rest."""
+"""What an id begins with -> the module whose `open_environment` takes the rest.
+
+Imported by name when an id needs it: `reasoning_gym` lies with the scenario that is made of it and uses
+`mas.scenarios.bridges.packages`, so an import here would be a circle.
+"""
 
 
 def open_bridge(name: str) -> Environment:

@@ -10,7 +10,7 @@ from mas.scenarios.bridges.open_spiel import EXTRA, OWN, OpenSpielPosition, load
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.game import game_below
 from mas.scenarios.game_rules import named_actions
-from mas.scenarios.wrapped import Policy
+from mas.scenarios.wrappers import Policy
 
 SOLVED = {
     "kuhn_poker": 2000,

@@ -18,7 +18,8 @@ import yaml
 
 from mas.core.environment import Environment, EnvironmentSpec, Step
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed, did_you_mean
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed
 from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.replay import ReplayEnvironment
 

@@ -18,8 +18,9 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Step
 from mas.core.errors import ConfigError
-from mas.core.machine import cache_directory
-from mas.core.naming import derive_seed, did_you_mean, digest
+from mas.core.host import cache_directory
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed, digest
 from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.replay import ReplayEnvironment
 

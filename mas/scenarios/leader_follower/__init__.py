@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Task
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour
 from mas.scenarios.registry import ScenarioEntry

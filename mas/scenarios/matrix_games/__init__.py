@@ -22,7 +22,7 @@ from mas.scenarios.matrix_games.environment import (
 )
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario
-from mas.scenarios.wrapped import Against
+from mas.scenarios.wrappers import Against
 
 VIEWS = ("analyst", "player", "solo")
 

@@ -13,7 +13,7 @@ from mas.core.messages import Payload
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.regret import Array, hedge, hedge_step, hindsight, regret_matching
 from mas.scenarios.world import RecordWorld
-from mas.scenarios.wrapped import Against, Policy
+from mas.scenarios.wrappers import Against, Policy
 
 
 class MatrixGame(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from mas.core.errors import ConfigError
-from mas.core.naming import derive_seed, did_you_mean
+from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
+from mas.core.seeds import derive_seed
 from mas.scenarios.rows import DataRow, read_rows, shown
 
 Scorer = Literal["exact", "number", "contains", "choice"]

@@ -15,8 +15,9 @@ from typing import Any, SupportsFloat
 
 from mas.core.environment import check_finite
 from mas.core.errors import ConfigError, RewardError
-from mas.core.naming import did_you_mean, digest
-from mas.core.options import load_module
+from mas.core.naming import did_you_mean
+from mas.core.seeds import digest
+from mas.core.user_code import load_module
 from mas.scenarios.questions.records import QuestionRecord
 from mas.scenarios.rows import shown
 

@@ -12,9 +12,9 @@ import msgspec
 from mas.core.environment import Environment, EnvironmentSpec, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.messages import Verdict
-from mas.core.naming import digest
 from mas.core.role import Constraint, RoleSpec
 from mas.core.scenario import Split
+from mas.core.seeds import digest
 from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.scenarios.noisy_teacher import NoisyTeacher

@@ -59,7 +59,7 @@ class GymState(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1)
 def known_datasets() -> Datasets:
     """The list that comes with mas."""
-    text = files("mas.scenarios.bridges").joinpath("reasoning_gym.yaml").read_text(encoding="utf-8")
+    text = files("mas.scenarios.reasoning").joinpath("data", "reasoning_gym.yaml").read_text(encoding="utf-8")
     return msgspec.convert(yaml.safe_load(text), Datasets)
 
 

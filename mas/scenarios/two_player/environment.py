@@ -5,12 +5,12 @@ from random import Random
 from typing import Literal
 
 from mas.core.environment import EnvironmentSpec, Observation, Task
-from mas.core.naming import derive_seed
+from mas.core.seeds import derive_seed
 from mas.scenarios.bridges.open_spiel import open_environment
 from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.two_player.games import GAMES, SEVERAL, TwoPlayerGame
-from mas.scenarios.wrapped import GameTally, TalliedGame
+from mas.scenarios.wrappers import GameTally, TalliedGame
 
 Style = Literal["letters", "words"]
 MARKS = "AB"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from mas.core.naming import Part, derive_seed
 from mas.core.records import Fact
+from mas.core.seeds import Part, derive_seed
 from mas.training.advantages.group import check_lengths, group_advantages, members
 
 

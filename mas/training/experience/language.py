@@ -16,8 +16,8 @@ from mas.config.updates import ExperienceOptions
 from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import RefusedRequest
-from mas.core.naming import derive_seed
 from mas.core.records import NO_COST, Cost, cost_of_call
+from mas.core.seeds import derive_seed
 from mas.runtime.agents import ModelEndpoint
 from mas.training.experience.editor import LessonGroup, LessonRollout, Proposal, Said
 from mas.training.experience.library import Library, Operation, Refusal, one_line

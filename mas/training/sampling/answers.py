@@ -14,7 +14,7 @@ from mas.core.environment import Answered, Environment, Named
 from mas.core.errors import MasError, TrainingError
 from mas.core.records import Episode, facts_of
 from mas.core.role import View
-from mas.runtime.flow import DecisionPoint
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.episode_facts import AnswerKnowledge, EntityRate
 from mas.training.shaping.transforms import match_rate

@@ -12,12 +12,13 @@ from typing import Self
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import MasError, RunError
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed
 from mas.core.tracing import in_environment
-from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, team_action
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, turn_text

@@ -20,8 +20,8 @@ from mas.config.sampling import BranchOptions
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Group, Turn, facts_of
+from mas.core.seeds import derive_seed
 from mas.core.tracing import in_environment
 from mas.training.advantages.adjustments import surprise
 from mas.training.rewards import TEAM

@@ -19,13 +19,14 @@ from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import Halted, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Payload
-from mas.core.naming import derive_seed, digest
+from mas.core.policy import policy_of
 from mas.core.records import Episode, Turn
-from mas.core.team import policy_of
+from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
-from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import isolated, team_action
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.training.rewards import OUTCOME, TEAM, check_paid, own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
 

@@ -14,11 +14,13 @@ from mas.core.concurrency import together
 from mas.core.environment import Attempting, Environment, Step, Task, anchor_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import agent_of, derive_seed, digest
+from mas.core.naming import agent_of
 from mas.core.records import Episode, Group, Turn
+from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
+from mas.runtime.point import DecisionPoint
 from mas.training.advantages.group import members
 from mas.training.advantages.steps import Anchor
 from mas.training.rewards import OUTCOME, TEAM, cost_terms, own_terms

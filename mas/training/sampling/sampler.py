@@ -15,13 +15,14 @@ from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Reward, Step, Task, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import derive_seed, digest
 from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
+from mas.core.seeds import derive_seed, digest
 from mas.graph.plan import TeamPlan
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
-from mas.runtime.flow import DecisionPoint, Flow
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import team_action
+from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import add_rewards, terms_paid
 

@@ -19,8 +19,8 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from mas.core.errors import CheckpointError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
+from mas.core.seeds import derive_seed
 from mas.training.advantages.group import check_finite
 
 Key = TypeVar("Key", bound=Hashable)

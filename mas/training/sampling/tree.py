@@ -7,19 +7,20 @@ committed before the later agents are scored.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
-from mas.core.naming import agent_of, derive_seed, digest
+from mas.core.naming import agent_of
 from mas.core.records import Episode
+from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
 from mas.runtime.episodes import opponent_actions
-from mas.runtime.flow import DecisionPoint, Flow, look, silent_agents
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, seat_actions
+from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
@@ -115,12 +116,14 @@ class _TreePlay:
         # Who acts with others may be the first of them.
         is_last = point.agent == team.output and not team.joint and not team.seats
         rounds = self.sampler.options.continuations
-        played = ((self._play_out(point, candidate, n) for n in range(rounds)) for candidate in distinct.values())
         if is_last and self.sampler.options.lookahead != "episode":
-            # Nobody is asked any more in this turn: tasks for the candidates would only cost.
-            terms = [one for own in played for one in await together(own, "play-out")]
+            # All that can still be asked are agents behind the output: the play-outs of one candidate at a time.
+            terms = []
+            for candidate in distinct.values():
+                terms += await together((self._play_out(point, candidate, n) for n in range(rounds)), "play-out")
         else:
-            terms = await together(chain.from_iterable(played), "play-out")
+            every = (self._play_out(point, candidate, n) for candidate in distinct.values() for n in range(rounds))
+            terms = await together(every, "play-out")
         means = [_mean_terms(terms[at : at + rounds]) for at in range(0, len(terms), rounds)]
         by_text = dict(zip(distinct, means, strict=True))
         return [dict(by_text[candidate.text]) for candidate in candidates]

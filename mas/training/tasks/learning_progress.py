@@ -13,8 +13,8 @@ from random import Random
 from statistics import fmean
 from typing import Any, Literal
 
-from mas.core.naming import derive_seed
 from mas.core.scenario import Pick, TaskOutcome
+from mas.core.seeds import derive_seed
 from mas.training.tasks.sources import Cursors
 
 

@@ -16,9 +16,9 @@ from mas.config.rewards import RewardOptions
 from mas.config.sampling import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
-from mas.core.naming import derive_seed
 from mas.core.records import Episode
 from mas.core.scenario import Finite, Pick, Scenario, SplitByContent, TaskOutcome, TaskSource
+from mas.core.seeds import derive_seed
 from mas.graph.load import find_team
 from mas.training.advantages.group import group_statistics
 from mas.training.rewards import total_reward

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from mas.config.sampling import ReplayOptions
-from mas.core.naming import derive_seed
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
+from mas.core.seeds import derive_seed
 from mas.training.tasks.plan import first_index
 
 _SOLVED = -1

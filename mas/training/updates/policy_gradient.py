@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.updates import SmoothingOptions
-from mas.core.naming import derive_seed
 from mas.core.records import Episode, Turn
+from mas.core.seeds import derive_seed
 from mas.training.advantage_pipeline import Compare, Known, turn_advantages
 from mas.training.advantages.adjustments import entropy_scaled
 from mas.training.advantages.group import Running, members

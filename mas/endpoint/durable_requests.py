@@ -22,7 +22,8 @@ import msgspec
 
 from mas.core.concurrency import together
 from mas.core.errors import ConfigError, JournalError
-from mas.core.naming import derive_seed, digest, listed
+from mas.core.naming import listed
+from mas.core.seeds import derive_seed, digest
 from mas.endpoint.completions import seeds_from
 from mas.endpoint.errors import Refused
 from mas.endpoint.teams import UNFINISHED, TeamModel, TeamTurn

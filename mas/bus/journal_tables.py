@@ -1,4 +1,4 @@
-"""The file of a journal: its tables, and what is read from them.
+"""The tables of a journal, and reading them.
 
 One row of `record` per message that was accepted, in the order of acceptance; `seen` holds the ids of messages that
 are not accepted again. The other tables are those of a process on a broker, see `mas.bus.mqtt.journal`: who it is

@@ -1,7 +1,6 @@
-"""Texts that models and people read: prompt templates, and texts cut and cleaned for a terminal.
+"""Prompt templates: text with `{field}`, `{from.AGENT}`, `{self}`, `{experiences}`; nothing that could be evaluated.
 
-A template is text with `{field}`, `{from.AGENT}`, `{self}`, `{experiences}`; nothing that could be evaluated. It is
-below the roles because the graph checks what a template reads against who sends.
+Below the roles because the graph checks what a template reads against who sends.
 """
 
 import re
@@ -96,25 +95,3 @@ def _read(name: str, fields: Mapping[str, str], messages: Mapping[str, str], spe
             f"template reads {{{name}}}, which the observation does not have. {did_you_mean(name, options)}"
         )
     return fields[name]
-
-
-_MOST = 2000
-
-
-def shortened(text: str, most: int = _MOST) -> str:
-    """The first `most` characters and how many there are in all; a text that is no longer stays as it is."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters in all)"
-
-
-def quoted(text: str, most: int = _MOST) -> str:
-    """The same in quotes, with control characters spelled out."""
-    return repr(text) if len(text) <= most else f"{text[:most]!r}... ({len(text):,} characters in all)"
-
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""C0 and C1 without tab and newline, and what turns the direction of writing."""
-
-
-def printable(text: str) -> str:
-    """The text with its control characters written out, `\\x1b`: a terminal obeys none of them."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

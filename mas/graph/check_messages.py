@@ -9,8 +9,8 @@ from mas.core.messages import Items, Note
 from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
-from mas.core.text import parse_template
-from mas.graph.members import told
+from mas.core.template import parse_template
+from mas.graph.check_members import told
 from mas.graph.wiring import edge_text
 
 

@@ -1,4 +1,4 @@
-"""The file of a journal, and the thread that writes it.
+"""The thread that writes a journal, its lock and its durability.
 
 The file is open in one process at a time, of a version that is known, and cleared of what is lost. Whatever came
 together is one transaction, so that many messages share one sync. `AfterWrite` makes calls that must not happen before
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from mas.bus.record import PLAYS_SCHEMA, SCHEMA, SHARED_SCHEMA, VERSION, check_version
+from mas.bus.journal_tables import PLAYS_SCHEMA, SCHEMA, SHARED_SCHEMA, VERSION, check_version
 from mas.core.errors import JournalError
 
 Durability = Literal["async", "group"]

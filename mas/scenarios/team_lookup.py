@@ -1,4 +1,4 @@
-"""Teams as commands name them."""
+"""Teams found by the names that commands are given: a scenario's team, or a team's file."""
 
 from pathlib import Path
 

@@ -16,11 +16,11 @@ from mas.endpoint.completions import (
     wanted_chat,
     wanted_completion,
 )
+from mas.endpoint.durable_requests import KeptRequests, asked_of
 from mas.endpoint.errors import Refused
-from mas.endpoint.kept import KeptRequests, asked_of
 from mas.endpoint.limits import PromptReader
 from mas.endpoint.models import Served
-from mas.endpoint.responses import EndpointReply, Json, Shape
+from mas.endpoint.response_format import EndpointReply, Json, Shape
 from mas.endpoint.teams import TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 

@@ -13,7 +13,8 @@ import msgspec
 
 from mas.core.environment import Environment, EnvironmentSpec, Observation, Step, Task, measures_of
 from mas.core.errors import EnvironmentFault
-from mas.core.naming import derive_seed, did_you_mean, digest
+from mas.core.naming import did_you_mean
+from mas.core.seeds import derive_seed, digest
 from mas.scenarios.game import GameEnvironment
 
 Record = TypeVar("Record", bound=msgspec.Struct)

@@ -1,18 +1,13 @@
-"""What a league's database or a checkpoint holds, read with care: it may be damaged, or written by another user."""
+"""Checks of players and games in a league's database or a checkpoint, which another user may have written."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from sqlalchemy.engine import Row, RowMapping
 
 from mas.config.access import Access, option_accesses, player_accesses
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError
 from mas.league.games import said_options
-from mas.league.match import LeagueMember, PlayedGame, PlayedMove
 from mas.scenarios.bridges import PREFIX
 
 
@@ -73,48 +68,3 @@ def members_beside(league: str) -> Path:
     if "://" in league:
         raise ConfigError(f"--league {league} is no file beside which adapters could lie: say where, --keep DIR")
     return Path(league).with_suffix(".members")
-
-
-def game_of(row: Row[Any]) -> PlayedGame | str:
-    """The game, or why the row holds none."""
-    try:
-        game = PlayedGame(
-            id=row.id,
-            round=msgspec.convert(row.round, int),
-            number=msgspec.convert(row.number, int),
-            seed=int(row.seed),
-            players=msgspec.json.decode(row.players, type=tuple[str, ...]),
-            returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
-            moves=msgspec.json.decode(row.moves, type=tuple[PlayedMove, ...]),
-        )
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
-        return str(error)
-    same = len(game.players) == len(game.returns) > 0
-    return game if same else f"{len(game.players)} players and {len(game.returns)} returns"
-
-
-def member_of(row: RowMapping) -> LeagueMember:
-    """The member of a row.
-
-    Raises:
-        ConfigError: the row holds none.
-    """
-    try:
-        notes = msgspec.json.decode(row["notes"], type=dict[str, float])
-        # Names of columns are a subclass of str here, which msgspec refuses.
-        return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, LeagueMember)
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"member {row['name']!r} of this league is damaged ({error}): restore the file from a copy; its "
-            "tournaments can be read, as by mas league table"
-        ) from error
-
-
-def terms_of(text: Any) -> dict[str, Any] | str:
-    """Terms of a tournament, or why the text holds none."""
-    try:
-        found = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
-        return str(error)
-    is_whole = isinstance(found.get("players"), dict) and isinstance(found.get("game"), str)
-    return found if is_whole else "it names no game and players"

@@ -16,12 +16,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from mas.core.engine import Engine
-from mas.endpoint.answer import Answering
+from mas.endpoint.answering import Answering
+from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.errors import Refused, refusal
-from mas.endpoint.kept import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
 from mas.endpoint.models import Served
-from mas.endpoint.responses import EndpointReply, Shape
+from mas.endpoint.response_format import EndpointReply, Shape
 from mas.endpoint.teams import TeamModel
 from mas.endpoint.wire import ChatRequest, CompletionRequest, read_request
 

@@ -7,13 +7,11 @@ in the views that the world shows them.
 
 from collections.abc import Mapping, Set
 
-import networkx as nx
-
 from mas.core.naming import did_you_mean, scoped
 from mas.core.policy import Policy
 from mas.core.role import Role
 from mas.core.team import DONE, START, TeamSpec
-from mas.graph.wiring import drawn_edges
+from mas.graph.wiring import seat_parts
 
 
 def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
@@ -151,13 +149,6 @@ def replica_problems(spec: TeamSpec) -> list[str]:
     return problems
 
 
-def seat_of(spec: TeamSpec) -> dict[str, str]:
-    """Node of a checked team -> the seat that it plays for; agents, and the ends of teams within."""
-    if not spec.seats:
-        return dict.fromkeys(spec.members(), spec.seat)
-    return {node: seat for part, seats in _parts(spec) for node in part for seat in seats}
-
-
 def seat_problems(spec: TeamSpec) -> list[str]:
     """What is wrong with `seats`."""
     if not spec.seats:
@@ -181,7 +172,7 @@ def seat_problems(spec: TeamSpec) -> list[str]:
 
 def _part_problems(spec: TeamSpec) -> list[str]:
     problems = []
-    for part, seats in _parts(spec):
+    for part, seats in seat_parts(spec):
         if len(seats) > 1:
             problems.append(
                 f"seats {', '.join(seats)} are joined by edges ({', '.join(part)}): one would hear what is said in the "
@@ -190,16 +181,3 @@ def _part_problems(spec: TeamSpec) -> list[str]:
         if not seats:
             problems.append(f"agents {', '.join(part)} play for no seat: lead them to {', '.join(spec.seats.values())}")
     return problems
-
-
-def _parts(spec: TeamSpec) -> list[tuple[list[str], list[str]]]:
-    """The team without its ends falls apart into these: nodes, and the seats that they speak for."""
-    graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(spec.members())
-    for edge in drawn_edges(spec):
-        ends = [end for end in (edge.source, edge.target) if end not in (START, DONE)]
-        graph.add_nodes_from(ends)
-        graph.add_edges_from([(ends[0], ends[-1])] if len(ends) == 2 else [])
-    outputs: Mapping[str, str] = {agent: seat for seat, agent in spec.seats.items()}
-    parts = [sorted(part) for part in nx.connected_components(graph)]
-    return [(part, [outputs[node] for node in part if node in outputs]) for part in parts]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
@@ -12,12 +11,10 @@ from mas.core.environment import Environment
 from mas.league.match import LeagueMember, PlayedGame, replay
 from mas.league.pool import GateVerdict, ancestors, best_of, judge, points_at_gate
 from mas.league.psro_terms import GrowthStep
+from mas.league.response import Response
 from mas.league.standings import Order, PlayerDifference, Standing, Standings
 from mas.observe.report_records import Chart, Series
 from mas.observe.significance import Interval
-
-if TYPE_CHECKING:
-    from mas.league.respond import Response
 
 
 def ladder(table: Standings, title: str) -> Grid:
@@ -47,7 +44,7 @@ def _cells(row: Standing, order: Order) -> tuple[str, ...]:
     return (f"{row.rating.ordinal:.1f}", counts, points if row.games else "-", payoff, *shares)
 
 
-def response_lines(found: "Response", confidence: float) -> list[str]:
+def response_lines(found: Response, confidence: float) -> list[str]:
     """What an answer got, seat by seat, and what that says of the player."""
 
     def told(mean: float, interval: Interval) -> str:

@@ -1,0 +1,24 @@
+"""Texts of models and of stored files, cut and cleaned for a terminal."""
+
+import re
+
+_MOST = 2000
+
+
+def shortened(text: str, most: int = _MOST) -> str:
+    """The first `most` characters and how many there are in all; a text that is no longer stays as it is."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters in all)"
+
+
+def quoted(text: str, most: int = _MOST) -> str:
+    """The same in quotes, with control characters spelled out."""
+    return repr(text) if len(text) <= most else f"{text[:most]!r}... ({len(text):,} characters in all)"
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""C0 and C1 without tab and newline, and what turns the direction of writing."""
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out, `\\x1b`: a terminal obeys none of them."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

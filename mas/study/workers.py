@@ -1,0 +1,68 @@
+"""Working through chains in lanes: this process, and worker processes beside it.
+
+Every chain is one seed of one case and depends on no other, so results do not depend on who works through it. What a
+spawned worker imports is in this file and in `mas.study.chain`, and draws nothing.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context, parent_process
+
+from mas.study.chain import ArmRun, Note, StudyChain, describe, run_chain
+
+Work = Callable[[StudyChain, Note], list[ArmRun]]
+
+
+def run_chains(
+    chains: Sequence[StudyChain], note: Note, work: Work, *, workers: int
+) -> Iterator[tuple[StudyChain, list[ArmRun]]]:
+    """Every chain with its runs, as they are finished.
+
+    Args:
+        note: told of every finished arm.
+        work: works through a chain in this process; workers use `run_chain`.
+        workers: processes beside this one; 0 works through everything here.
+    """
+    if not workers:
+        yield from ((chain, work(chain, note)) for chain in chains)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+        asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
+        own: StudyChain | None = chains[0]
+        while own is not None or asked:
+            if own is not None:
+                yield own, work(own, note)
+            for future in [future for future in asked if future.done() and not future.cancelled()]:
+                yield asked.pop(future), _told(future, note)
+            own = _take_back(asked)
+            if own is None and asked:
+                wait(asked, return_when=FIRST_COMPLETED)
+
+
+def end_with_parent() -> None:
+    """End this worker as soon as the process that started it is gone, however it went."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_and_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_and_end, name="mas-parent-watch", daemon=True).start()
+
+
+def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:
+    runs = future.result()
+    for run in runs:
+        note(describe(run))
+    return runs
+
+
+def _take_back(asked: dict[Future[list[ArmRun]], StudyChain]) -> StudyChain | None:
+    """The last chain that no worker has begun, for this process; None where all are begun."""
+    for future in reversed(list(asked)):
+        if future.cancel():
+            return asked.pop(future)
+    return None
