@@ -29,7 +29,6 @@ from mas.training.reward_models import StepScores, Trajectory
 from mas.training.rewards import total_reward
 from mas.training.sampling.selection import filter_groups
 from mas.training.step_metrics import step_metrics
-from mas.training.updates.build_update import Rewarded
 from mas.training.updates.rewarded import Rewarded
 from mas.training.updates.update import UpdateResult
 
