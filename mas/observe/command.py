@@ -8,7 +8,7 @@ from rich.console import Console
 
 from mas.config.trust import check_links
 from mas.core.errors import RunDirectoryError
-from mas.observe.span_records import SPANS_NAME
+from mas.observe.span_records import SPANS_NAME, read_spans
 from mas.observe.trust_option import Trust
 
 _ROWS, _PAGE_ROWS = 200, 5_000
@@ -27,7 +27,6 @@ def timeline(
     trust: Trust = False,
 ) -> None:
     """Show what a traced run did as a waterfall; files of several processes come together by their trace."""
-    from mas.observe.span_records import read_spans
     from mas.observe.timeline import print_list, print_waterfall, traces_of, write_page
 
     for place in places:
