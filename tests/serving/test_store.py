@@ -16,7 +16,7 @@ from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
-from mas.serving.publication import AdapterUpdate, AdapterVersion, Probe
+from mas.serving.publication import AdapterUpdate, AdapterVersion, HeldVersion, Probe
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 
@@ -441,3 +441,19 @@ async def test_what_was_made_for_a_change_that_failed_leaves_nothing_behind(
     assert {path.name.rsplit("-", 1)[0] for path in folder.iterdir()} == {"a-0", "b-0", "ab-0"}
     assert kept < set(folder.iterdir())
     assert len(host.loaded) == 3
+
+
+async def test_a_version_that_is_asked_for_again_before_it_is_unloaded_stays(base: BaseModel, host: Host) -> None:
+    version = AdapterVersion(AdapterRef("planner", 0), 1, loud_adapter(base, 1), None)
+    held = HeldVersion(version)
+    await held.load(host)
+    await held.changing.acquire()
+    unloading = asyncio.create_task(held.unload(host))
+    await asyncio.sleep(0)
+    held.leases = 1  # a request came while the unloading waited for its turn
+    held.changing.release()
+    await unloading
+    assert (held.is_loaded, list(host.loaded)) == (True, [1])
+    held.leases = 0
+    await held.unload(host)
+    assert (held.is_loaded, list(host.loaded)) == (False, [])
