@@ -179,6 +179,8 @@ class TrainOptions(Options):
     `eval_every`, `checkpoint_every`: in steps, 0 never (the end is always evaluated and saved). `eval_first`: evaluate
     before step 1, too.
     `answer_timeout_s`: how long one agent may take to answer before its episode is given up; None: for ever.
+    `staleness`: sampling goes on while the learner works, with adapters that are at most so many updates old; 0: it
+    waits.
     `tasks`: which tasks a step plays. `start`: adapters begin as those of another run of the same base and roles,
     DIR or DIR@STEP; None: as ones that change nothing.
     """
@@ -197,6 +199,7 @@ class TrainOptions(Options):
     sample_every: Count = 10
     canary: bool = True
     answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
+    staleness: Count = 0
     tasks: TaskOptions = TaskOptions()
     start: Annotated[str, Field(min_length=1)] | None = None
 

@@ -36,6 +36,7 @@ from mas.training.base import open_base
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
+from mas.training.in_flight import check_staleness
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
 from mas.training.saved import initial_adapters, pinned_start
@@ -47,10 +48,11 @@ from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
-    *("train.steps", "train.token_budget", "train.target", "train.eval_first", "model.check_memory"),
+    *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness"),
+    "model.check_memory",
 )
-"""What a resumed run may change: where it, its team file and its server are, what is traced, and when it ends. Teams
-are compared by content."""
+"""What a resumed run may change: where it, its team file and its server are, what is traced, when it ends, and how old
+samples may be. Teams are compared by content."""
 
 
 def train_in_directory(
@@ -121,6 +123,7 @@ def _checked(
     """What is trained, with all that can be refused before a base is loaded."""
     assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
+    check_staleness(setup, is_distributed=is_distributed)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
     return setup
 

@@ -45,6 +45,7 @@ class TeamRuntime(EpisodeRunner):
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
         log: where every play is recorded, so that it can be resumed after a kill; None: it ends with the process.
+        accounts: budgets that are shared with other runtimes of the same team; None: its own.
 
     Raises:
         ConfigError: there is such a role and no desk, or a stop text that is not one token.
@@ -63,6 +64,7 @@ class TeamRuntime(EpisodeRunner):
         desk: HumanDesk | None = None,
         place: ProcessRole | None = None,
         log: ReplayLog | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         def member(role: Role) -> TeamMember:
             if role.spec.voice == "human":
@@ -80,7 +82,7 @@ class TeamRuntime(EpisodeRunner):
         self._place = place
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
-        accounts = Accounts(plan.spec, bus.now)
+        self.accounts = accounts = Accounts(plan.spec, bus.now) if accounts is None else accounts
         spans = TeamSpans.of(plan.spec.name, is_distributed=place is not None)
         client = AgentClient(
             bus,

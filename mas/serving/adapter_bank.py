@@ -50,7 +50,8 @@ class LoraLinear(nn.Module):
 
 
 class AdapterBank:
-    """Wraps a model's linear layers once; `routing` says which rows speak with which adapter."""
+    """Wraps a model's linear layers once; `routing` says which rows speak with which adapter, in the thread that asks:
+    an engine may decode in one thread while a learner computes in another."""
 
     def __init__(self, model: nn.Module, targets: Sequence[str]) -> None:
         """Freeze the model and wrap every `nn.Linear` whose last name is among `targets`.
@@ -58,9 +59,9 @@ class AdapterBank:
         Raises:
             ModelError: a target names no linear layer of the model.
         """
-        self.mix: Mix | None = None
+        self._threads = _ThreadMix()
         self._stacks: dict[frozenset[int], Stack] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self.shapes: dict[str, tuple[int, int]] = {}
         self._siblings: dict[str, list[tuple[str, nn.Linear]]] = {}
         for parameter in model.parameters():
@@ -100,7 +101,7 @@ class AdapterBank:
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
         gradients."""
-        with self._mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
+        with self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
             yield
 
     @contextmanager
@@ -108,17 +109,19 @@ class AdapterBank:
         """The same for rows of one token each, in any order and without gradients."""
         speaking = {id(weights): weights for weights in weights_by_row if weights is not None}
         if not speaking:
-            with self._mixing(None):
+            with self.mixing(None):
                 yield
             return
-        with self._lock, self._mixing(self._stack(speaking).rows(weights_by_row)):
+        with self._lock:
+            stacked = self._stack(speaking).rows(weights_by_row)
+        with self.mixing(stacked):
             yield
 
     @contextmanager
     def segmented(self, segments: Sequence[Segment]) -> Iterator[None]:
         """Within the block, tokens of the flat batch speak as `segments` say, with gradients. Backward belongs inside
         where layers are computed again."""
-        with self._mixing(Segments(segments, self.device, self._siblings)):
+        with self.mixing(Segments(segments, self.device, self._siblings)):
             yield
 
     def _stack(self, speaking: dict[int, AdapterWeights]) -> Stack:
@@ -152,14 +155,25 @@ class AdapterBank:
             if not (torch.isfinite(a_RI).all() and torch.isfinite(b_OR).all()):
                 raise ModelError(f"the adapter's layer {name!r} holds NaN or infinity")
 
+    @property
+    def mix(self) -> Mix | None:
+        """What the layers add in this thread now; None: nothing."""
+        return self._threads.mix
+
     @contextmanager
-    def _mixing(self, mix: Mix | None) -> Iterator[None]:
-        with self._lock:  # an engine's thread may still decode for a requester that has gone
-            before, self.mix = self.mix, mix
-            try:
-                yield
-            finally:
-                self.mix = before
+    def mixing(self, mix: Mix | None) -> Iterator[None]:
+        """Within the block layers add `mix` in this thread: one that was `mix` in another."""
+        before, self._threads.mix = self._threads.mix, mix
+        try:
+            yield
+        finally:
+            self._threads.mix = before
+
+
+class _ThreadMix(threading.local):
+    """What layers add, thread by thread."""
+
+    mix: Mix | None = None
 
 
 class Stack:

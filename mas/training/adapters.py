@@ -7,6 +7,7 @@ computes what the learner computes. Before a new version serves: the engine scor
 it (`mas.serving.store`), and must find what the learner finds, which is computed here.
 """
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ import torch
 from msgspec.structs import replace as replace_turn
 
 from mas.config.sampling import WarmStartOptions
+from mas.core.engine import AdapterRef
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.serving.adapter_weights import AdapterWeights
@@ -42,6 +44,8 @@ from mas.training.updates.update import UpdateResult
 
 _PROMPT_TOKENS = 16
 """Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
+_CHECKED_TURNS = 8
+"""Of each older version that has sampled for a step: its own weights must give them what it drew them with."""
 _Text = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt and a completion."""
 
@@ -54,6 +58,7 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
+        self._samples_meanwhile = setup.train.staleness > 0
         surrogate = None if setup.method is None else setup.method.loss
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
@@ -93,12 +98,50 @@ class TrainableAdapters:
         """
         if self.is_shared:
             episodes = paid_together(episodes)
+        if not self._samples_meanwhile:
+            return self._improve(episodes, trained, step, lr_scale, {})
+        store = session.publishing.store
+        older = {
+            turn.adapter for one in episodes for turn in one.turns if turn.is_replayed and turn.adapter is not None
+        }
+        weights = {ref: store.weights(str(ref)) for ref in older if ref in store.versions(ref.name)}
+        return await asyncio.to_thread(self._improve, episodes, trained, step, lr_scale, weights)
+
+    def _improve(
+        self,
+        episodes: Sequence[Episode],
+        trained: Mapping[str, str],
+        step: int,
+        lr_scale: float,
+        older: Mapping[AdapterRef, AdapterWeights],
+    ) -> UpdateResult:
+        """See `improve`. `older`: versions of before that have sampled some of the episodes."""
+        gaps = self._gaps(episodes, trained, older) if self._has_canary else {}
         before = self.learner.updates
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
-        improved = replace(improved, optimiser_steps=self.learner.updates - before)
+        learned = {name: {**metrics, **gaps.get(name, {})} for name, metrics in improved.learned.items()}
+        improved = replace(improved, learned=learned, optimiser_steps=self.learner.updates - before)
         self._copy_backbone(improved, step - 1)
         self._check_sampled(improved)
         return improved
+
+    def _gaps(
+        self, episodes: Sequence[Episode], trained: Mapping[str, str], older: Mapping[AdapterRef, AdapterWeights]
+    ) -> dict[str, dict[str, float]]:
+        """`behaviour_gap` of each adapter that an older version of it has sampled for: mean nats a token between what
+        was sampled and what that version's weights give some of it in the learner."""
+        rows: dict[AdapterRef, list[TrainRow]] = {ref: [] for ref in older}
+        for turn in (turn for episode in episodes for turn in episode.turns):
+            own = rows.get(turn.adapter, ()) if turn.adapter is not None and turn.role in trained else ()
+            if isinstance(own, list) and len(own) < _CHECKED_TURNS:
+                own.append(TrainRow(turn, trained[turn.role], 0.0, 1.0))
+        gaps: dict[str, list[float]] = {}
+        for ref, own in rows.items():
+            known = self.learner.logprobs(own, adapters={ref.name: older[ref]}) if own else {}
+            for row in own:
+                pairs = zip(known[id(row.turn)], row.turn.logprobs, strict=True)
+                gaps.setdefault(row.adapter, []).extend(abs(own - drawn) for own, drawn in pairs)
+        return {name: {"behaviour_gap": fmean(found)} for name, found in gaps.items()}
 
     def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
         """The warm start: cross-entropy on what was kept of the turns that were sampled from the adapters as they are.

@@ -4,7 +4,7 @@ Shape legend: N rows of the model's input, T tokens in each, M = N T; R readings
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice, repeat
@@ -18,6 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mas.core.errors import ModelError, TrainingError
 from mas.core.support import WHOLE
+from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights, Segment, segments_of
 from mas.serving.logits import IMPOSSIBLE, Head, Picks, pick
 from mas.serving.packed_layout import PackedLayout
@@ -246,8 +247,9 @@ def _no_mask(device: torch.device) -> Tensor:
 
 
 @contextmanager
-def recomputing(model: PreTrainedModel, *, layers: bool) -> Iterator[None]:
-    """Within the block, forward and backward, decoder layers keep only their input (`layers` False: all as usual).
+def recomputing(model: PreTrainedModel, bank: AdapterBank, *, layers: bool) -> Iterator[None]:
+    """Within the block, forward and backward, decoder layers keep only their input (`layers` False: all as usual). All
+    passes of the model in other threads do so, too.
 
     Raises:
         ModelError: the model's layers cannot be computed again.
@@ -259,7 +261,8 @@ def recomputing(model: PreTrainedModel, *, layers: bool) -> Iterator[None]:
     if not found:
         raise ModelError(f"{type(model).__name__} cannot compute its layers again: use learner.recompute_layers=false")
     # By hand: the model's own switch leaves a hook at its embeddings each time it is turned.
-    again: Any = partial(checkpoint, use_reentrant=False)
+    # A GPU's backward is a thread of its own, where the layers must add what they add here.
+    again: Any = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), bank.mixing(bank.mix)))
     for layer in found:
         layer._gradient_checkpointing_func = again
         layer.gradient_checkpointing = True

@@ -140,7 +140,7 @@ class Critic:
         before_J = feed.joined([before[id(row.turn)] for row in batch.rows])
         with (
             self.base.bank.segmented(feed.segments(self.adapters)),
-            recomputing(self.base.model, layers=self.learner.options.recompute_layers),
+            recomputing(self.base.model, self.base.bank, layers=self.learner.options.recompute_layers),
         ):
             loss_J = weight_J * value_loss(self._values(feed), before_J, target_J, self.options.clip)
             loss_J.sum().backward()  # type: ignore[no-untyped-call]  # torch annotates in part

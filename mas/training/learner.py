@@ -136,10 +136,16 @@ class Learner:
             return packed(trees, options.micro_batch_tokens, self._cost, together)
         return padded(trees, options.micro_batch_tokens, together)
 
-    def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Logprobs:
-        """What the policy in training, or the reference, gives the rows' completions now."""
-        adapters = self.references if is_reference else self.adapters
-        return self._read(rows, lambda feed: self._frozen(feed, adapters).logprobs_J)
+    def logprobs(
+        self,
+        rows: Sequence[TrainRow],
+        *,
+        is_reference: bool = False,
+        adapters: Mapping[str, AdapterWeights] | None = None,
+    ) -> Logprobs:
+        """What the policy in training, the reference, or these adapters give the rows' completions now."""
+        speaking = adapters or (self.references if is_reference else self.adapters)
+        return self._read(rows, lambda feed: self._frozen(feed, speaking).logprobs_J)
 
     def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
         """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
@@ -208,7 +214,7 @@ class Learner:
         reference_J = self._reference(feed)
         with (
             self.base.bank.segmented(feed.segments(self.adapters)),
-            recomputing(model, layers=self.options.recompute_layers),
+            recomputing(model, self.base.bank, layers=self.options.recompute_layers),
         ):
             chunk, entropy_slope = self.options.logit_chunk, self.loss.entropy > 0
             scores = feed.scores(self.head, feed.hidden(model), chunk, entropy_slope=entropy_slope)

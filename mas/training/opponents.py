@@ -89,7 +89,6 @@ class Opponents:
         self._wanted = options.seats or tuple(self._roles_of)
         self._tallies: dict[str, OpponentRecord] = {}
         self._opened: Mapping[str, Opponent] = {}
-        self._drawn: dict[str, Facing] = {}
 
     @asynccontextmanager
     async def playing(self, engine: ServingEngine, base: BaseModel) -> AsyncIterator[None]:
@@ -98,21 +97,20 @@ class Opponents:
             self._opened = opened
             yield
 
-    def draw(self, step: int, number: int, tasks: Sequence[str], games: int, trained: Container[str]) -> list[Facing]:
-        """Who plays against the learner, and where, in each task of a round of draws; a task that comes again in the
-        step has the opponent and the seat that it had, as all its episodes are compared with each other.
+    def draw(
+        self, step: int, faced: dict[str, Facing], tasks: Sequence[str], games: int, trained: Container[str]
+    ) -> None:
+        """Note who plays against the learner, and where, in each task of a round of draws; a task that comes again in
+        the step has the opponent and the seat that it had, as all its episodes are compared with each other.
 
         Args:
-            number: of the round in its step. tasks: their ids.
+            faced: of the step's tasks so far, by id. tasks: ids.
             games: how many tasks a step has: seats take turns over all tasks of all steps, in an order that is drawn.
             trained: roles that learn in the step.
         """
-        if number == 0:
-            self._drawn = {}
         for task in tasks:
-            if task not in self._drawn:
-                self._drawn[task] = self._facing(step, task, step * games + len(self._drawn), trained)
-        return [self._drawn[task] for task in tasks]
+            if task not in faced:
+                faced[task] = self._facing(step, task, step * games + len(faced), trained)
 
     def _facing(self, step: int, task: str, place: int, trained: Container[str]) -> Facing:
         known = {name: one.points / one.weight for name, one in self._tallies.items() if one.weight}

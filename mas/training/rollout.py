@@ -1,7 +1,8 @@
 """A step's episodes: which sampler plays which tasks, how far, and which of them are worth learning from."""
 
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +15,7 @@ from mas.config.sampling import FilterOptions
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
 from mas.core.records import Cost, Episode, Group, Turn
-from mas.core.scenario import TaskOutcome
+from mas.core.scenario import Pick, TaskOutcome
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
@@ -44,6 +45,20 @@ _REPLAY = "replay.json"
 """The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
 
 
+PlayedGroups = Sequence[Sequence[Episode]]
+"""The episodes of each task, as they were played."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBatch:
+    """What a step plays. `trained`: roles that learn in it; `faced`: task id -> who plays against the learner."""
+
+    step: int
+    trained: Container[str]
+    planned: Sequence[Planned]
+    faced: dict[str, Facing]
+
+
 class Rollout:
     """Plays what a task plan draws as `algorithm.sampler` says.
 
@@ -70,23 +85,54 @@ class Rollout:
         self._horizon = Horizon(turns=horizon.turns, every=horizon.every) if horizon is not None else None
 
     async def sample(self, runtime: TeamRuntime, step: int, trained: Container[str]) -> list[Episode]:
-        """The episodes of a step, all tasks at once. A task that cannot be played is a recorded failure, not a crash.
+        """The episodes of a step, all tasks at once: `draw`, `play` and `settle`, one after the other."""
+        batch = self.draw(step, trained)
+        return await self.settle(runtime, batch, await self.play(runtime, batch))
+
+    def draw(self, step: int, trained: Container[str]) -> TaskBatch:
+        """What a step plays.
+
+        Args:
+            step: how many are done.
+            trained: roles that learn in it; a task that teaches the others alone has nothing to teach.
+        """
+        planned = self._tasks.draw(step, self._train.tasks_per_step)
+        batch = TaskBatch(step, trained, planned, {})
+        self._face(batch, planned)
+        return batch
+
+    def drawn(
+        self, step: int, trained: Container[str], picks: Sequence[Pick], faced: Mapping[str, Facing]
+    ) -> TaskBatch:
+        """A batch that was drawn before, of its tasks and of who plays against the learner in them."""
+        return TaskBatch(step, trained, self._tasks.planned(picks), dict(faced))
+
+    async def play(self, runtime: TeamRuntime, batch: TaskBatch) -> PlayedGroups:
+        """The episodes of every task of a batch. A task that cannot be played is a recorded failure, not a crash.
+
+        They depend on the batch, the seed and the adapters of the runtime alone.
+        """
+        return await self._play(runtime, batch, batch.planned, 0)
+
+    async def settle(self, runtime: TeamRuntime, batch: TaskBatch, played: PlayedGroups) -> list[Episode]:
+        """What a batch has to teach. Batches are settled in the order of their steps, since replays, late terms, task
+        sources and opponents remember.
 
         With `sampler.refill`, tasks that have nothing to teach are replaced by others, as often as it says; they stay
         in the record, without turns. If there is nothing to learn after the last round, that round's turns stay.
 
         Args:
-            step: how many are done.
-            trained: roles that learn in it; a task that teaches the others alone has nothing to teach.
+            runtime: plays the others.
 
         Raises:
             TrainingError: no episode could be played.
         """
         wanted, episodes, useful = self._train.tasks_per_step, list[Episode](), 0
+        planned, drawn = batch.planned, frozenset(one.pick for one in batch.planned)
         outcomes = list[TaskOutcome | None]()
         refill = self._algorithm.sampler.refill
         for number in range(1 + refill):
-            groups, ends = await self._round(runtime, step, number, wanted - useful, trained)
+            groups, ends = await self._joined(batch, planned, played)
             flat = [end is None or end.flat == 1 for end in ends]
             outcomes += ends
             useful += len(groups) - sum(flat)
@@ -96,15 +142,19 @@ class Rollout:
                 episodes += [msgspec.structs.replace(one, turns=()) for one in group] if is_dropped else group
             if is_last:
                 break
+            planned = self._tasks.draw(batch.step, wanted - useful, number + 1, drawn)
+            drawn = drawn.union(one.pick for one in planned)
+            self._face(batch, planned)
+            played = await self._play(runtime, batch, planned, number + 1)
         self._tasks.tell([outcome for outcome in outcomes if outcome is not None])
         if self.opponents is not None:
             self.opponents.tell(episodes)
         failed = [episode for episode in episodes if episode.status == "failed"]
         if len(failed) == len(episodes):
             raise TrainingError(
-                f"none of the {len(episodes)} tasks of step {step + 1} could be played: {failed[0].cause}"
+                f"none of the {len(episodes)} tasks of step {batch.step + 1} could be played: {failed[0].cause}"
             )
-        return self._filtered(episodes, rewards_of(self._algorithm, step), trained)
+        return self._filtered(episodes, rewards_of(self._algorithm, batch.step), batch.trained)
 
     @asynccontextmanager
     async def playing(self, session: TeamSession, base: BaseModel | None) -> AsyncIterator[None]:
@@ -166,36 +216,42 @@ class Rollout:
         """What was sampled in earlier steps and is to be trained in this one, since its late terms are there."""
         return [] if self.late is None else self.late.arrived()
 
-    async def _round(
-        self, runtime: TeamRuntime, step: int, number: int, count: int, trained: Container[str]
-    ) -> tuple[Sequence[Sequence[Episode]], list[TaskOutcome | None]]:
-        """The episodes of so many tasks, and how each went."""
-        planned = self._tasks.draw(step, count, number)
-        seeds = [derive_seed("play", self._train.seed, step, *([number] if number else []), n) for n in range(count)]
-        faced = self._faced(step, number, planned, trained)
-        plays = [self._play(runtime, *one) for one in zip(planned, faced, [step] * count, seeds, strict=True)]
-        played: Sequence[Sequence[Episode]] = await together(plays, "task")
+    def _face(self, batch: TaskBatch, planned: Sequence[Planned]) -> None:
+        """Note who plays against the learner in these tasks of a batch."""
+        if self.opponents is not None:
+            tasks = [one.task.id for one in planned]
+            self.opponents.draw(batch.step, batch.faced, tasks, self._train.tasks_per_step, batch.trained)
+
+    async def _play(
+        self, runtime: TeamRuntime, batch: TaskBatch, planned: Sequence[Planned], number: int
+    ) -> PlayedGroups:
+        """The episodes of every task of a round of draws."""
+        seeds = [
+            derive_seed("play", self._train.seed, batch.step, *([number] if number else []), n)
+            for n in range(len(planned))
+        ]
+        plays = [
+            self._play_task(runtime, one, batch.faced.get(one.task.id), batch.step, seed)
+            for one, seed in zip(planned, seeds, strict=True)
+        ]
+        return await together(plays, "task")
+
+    async def _joined(
+        self, batch: TaskBatch, planned: Sequence[Planned], played: PlayedGroups
+    ) -> tuple[PlayedGroups, list[TaskOutcome | None]]:
+        """The episodes of a round with all that they are paid, and how each task went."""
         if self.late is not None:
-            played = await self.late.join(played, step)
+            played = await self.late.join(played, batch.step)
         if self.replay is not None:
-            played = [self.replay.repaired(group, step) for group in played]
-        rewards = rewards_of(self._algorithm, step)
+            played = [self.replay.repaired(group, batch.step) for group in played]
+        rewards = rewards_of(self._algorithm, batch.step)
         if rewards.proposer is not None:
             played = [paid_proposers(group, rewards.proposer) for group in played]
         return played, [
-            outcome_of(one.pick, group, rewards, trained) for one, group in zip(planned, played, strict=True)
+            outcome_of(one.pick, group, rewards, batch.trained) for one, group in zip(planned, played, strict=True)
         ]
 
-    def _faced(
-        self, step: int, number: int, planned: Sequence[Planned], trained: Container[str]
-    ) -> Sequence[Facing | None]:
-        """Who plays against the learner in each task of a round."""
-        if self.opponents is None:
-            return [None] * len(planned)
-        tasks = [one.task.id for one in planned]
-        return self.opponents.draw(step, number, tasks, self._train.tasks_per_step, trained)
-
-    async def _play(
+    async def _play_task(
         self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
     ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario

@@ -1,8 +1,9 @@
 """A team ready to play: its endpoint, engine, bus and runtime, put together for one setup."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import EnvelopeFactory
@@ -31,12 +32,18 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamSession:
-    """A team that plays its scenario. `engine`: where adapters are published; None: nothing can be, as a server or
-    other processes speak for the team."""
+    """A team that plays its scenario.
+
+    Attributes:
+        engine: where adapters are published; None: nothing can be, as a server or other processes speak for the team.
+        lanes: the same team as often as batches are in flight at once, each on a bus of its own: what one speaks as is
+            no other's affair.
+    """
 
     setup: Setup
     runtime: TeamRuntime
     engine: ServingEngine | None = None
+    lanes: Sequence[TeamRuntime] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -76,6 +83,7 @@ async def open_team(
     shared: Shared | None = None,
     log: ReplayLog | None = None,
     versions: Mapping[str, int] | None = None,
+    lanes: int = 0,
 ) -> AsyncIterator[TeamSession]:
     """Publish the adapters and put the team on a bus.
 
@@ -88,6 +96,7 @@ async def open_team(
         desk: where people are asked; None: a team with a role that a person plays is refused.
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
         log: where every play is written down; None: nowhere.
+        lanes: how many batches can be in flight at once; 0: `TeamSession.runtime` plays them, one at a time.
 
     Raises:
         ConfigError: the server has some of the adapters only, or a limit of the configuration is wrong for it.
@@ -110,20 +119,22 @@ async def open_team(
             speaking = serving if shared is None else _following(serving, base, setup.team.name, shared)
             chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
         bus, place = await stack.enter_async_context(_bus_of(shared))
-        runtime = TeamRuntime(
+        playing = partial(
+            TeamRuntime,
             setup.plan,
             speaking,
-            bus,
             adapters=used,
             chats=chats,
             timeout_s=setup.train.answer_timeout_s,
             peers=peers,
             desk=desk,
-            place=place,
-            log=log,
         )
-        async with runtime:
-            yield TeamSession(setup=setup, runtime=runtime, engine=serving)
+        runtime = await stack.enter_async_context(playing(bus, place=place, log=log))
+        further = []
+        for _ in range(lanes):
+            own, _ = await stack.enter_async_context(_bus_of(None))
+            further.append(await stack.enter_async_context(playing(own, accounts=runtime.accounts)))
+        yield TeamSession(setup=setup, runtime=runtime, engine=serving, lanes=tuple(further))
 
 
 @asynccontextmanager

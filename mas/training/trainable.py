@@ -9,6 +9,7 @@ from mas.core.records import Episode
 from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress
 from mas.training.experience.library import Library
+from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.updates.update import UpdateResult
 
@@ -18,6 +19,8 @@ class Trainable(Protocol):
 
     trained: Mapping[str, str]
     """Role -> the name of what is trained for it: an adapter, or its library."""
+    assignment: AdapterAssignment
+    """Which adapter each role samples with and trains, step by step."""
 
     def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
         """Set the adapter that each role samples with after so many steps; None: for an evaluation.

@@ -24,6 +24,7 @@ from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
+from mas.training.in_flight import BatchesInFlight, check_staleness
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries
 from mas.training.opponents import Pool, open_opponents
@@ -103,11 +104,14 @@ class Trainer:
         self.checkpoints = checkpoints
         self.tasks = plan_tasks(setup) if tasks is None else tasks
         self.trainable = _trainable(setup, base)
-        self._open = partial(open_team, setup, base) if opening is None else partial(opening, base)
+        check_staleness(setup, is_distributed=opening is not None)
+        lanes = setup.train.staleness + 1 if setup.train.staleness else 0
+        self._open = partial(open_team, setup, base, lanes=lanes) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
         opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
         self.rollout = Rollout(setup, self.tasks, joining, opposed)
+        self.in_flight = BatchesInFlight(setup, self.rollout, self.trainable, base)
         self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
         self._is_resumed = False
 
@@ -126,6 +130,7 @@ class Trainer:
         self._is_resumed = True
         self.tasks.restore(self.progress.tasks)
         self.rollout.restore(found[-1])
+        self.in_flight.restore(found[-1])
         return True
 
     async def run(
@@ -149,6 +154,7 @@ class Trainer:
         async with AsyncExitStack() as stack:
             environments = stack.enter_context(measuring())
             session = await stack.enter_async_context(self._open())
+            await stack.enter_async_context(self.in_flight.open(session))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             await stack.enter_async_context(self.rollout.playing(session, self.base))
             on_open()
@@ -165,17 +171,17 @@ class Trainer:
                     await self._evaluate(session, watcher, on_phase)
                     ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.checkpoint_every):
-                    self._save(on_phase)
+                    self._save(session, on_phase)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
 
     def _spent(self) -> Metrics:
         return {**cost_metrics(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
 
-    def _save(self, on_phase: Counted) -> None:
+    def _save(self, session: TeamSession, on_phase: Counted) -> None:
         if self.checkpoints is not None:
             on_phase("saving", 0, 0)
-            files = self.rollout.files()
+            files = self.rollout.files() | self.in_flight.files(session)
             self.trainable.save(self.checkpoints, self.progress, self.setup.train.keep_checkpoints, files)
 
     def _lr_scale(self) -> float:
@@ -237,7 +243,7 @@ class Trainer:
         watcher.on_step(0, {**warmed.metrics, **self._spent()}, warmed.episodes)
         if self.setup.train.eval_first:
             await self._evaluate(session, watcher, on_phase, _WARMED)
-        self._save(on_phase)
+        self._save(session, on_phase)
 
     async def _step(
         self, session: TeamSession, watcher: Watcher, on_phase: Counted, environments: Stopwatch
@@ -246,13 +252,14 @@ class Trainer:
         on_phase("sampling", 0, 0)
         trained = self.trainable.assign_adapters(session, self.progress.step)
         with traced_rollout(self.setup.trace):
-            episodes = await self.rollout.sample(session.runtime, self.progress.step, trained)
-        sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
+            episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
+        sampled = time.perf_counter()
         on_phase("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
             learned = [*episodes, *self.rollout.arrived()]
             improved = await self.trainable.improve(session, learned, trained, step=step, lr_scale=self._lr_scale())
+        await self.in_flight.learned(step - 1)
         taught = time.perf_counter()
         on_phase("publishing", 0, 0)
         judged = self.rollout.spent()
@@ -273,12 +280,12 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics |= self.rollout.metrics()
+        metrics |= self.rollout.metrics() | self.in_flight.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {
             "sample": sampled - began,
-            "environment": in_environments,
+            "environment": environments.seconds - in_environments,
             "learn": taught - sampled,
             "publish": ended - taught,
         }

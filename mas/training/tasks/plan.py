@@ -177,7 +177,6 @@ class TaskPlan:
     def __init__(self, source: TaskSource, arms: Mapping[str, Arm]) -> None:
         self._source, self._arms = source, arms
         self._outcomes: Sequence[TaskOutcome] = ()
-        self._drawn: frozenset[Pick] = frozenset()
         made_of = arms if not self.is_stateless else {}
         self._made_of = {name: arm.scenario.fingerprint() for name, arm in made_of.items()}
 
@@ -186,16 +185,18 @@ class TaskPlan:
         """Where tasks come from."""
         return [arm.scenario for arm in self._arms.values()]
 
-    def draw(self, step: int, count: int, number: int = 0) -> list[Planned]:
+    def draw(self, step: int, count: int, number: int = 0, drawn: frozenset[Pick] = frozenset()) -> list[Planned]:
         """Tasks of a step.
 
         Args:
             step: how many are done.
-            number: of draws that the step made before. Tasks that they gave come again only where none else is left.
+            number: of draws that the step made before. `drawn`: what they gave, which comes again only where nothing
+                else is left.
         """
-        drawn = self._drawn if number else frozenset[Pick]()
-        picks = self._source.draw(step + number * _ROUNDS, count, drawn)
-        self._drawn = drawn.union(picks)
+        return self.planned(self._source.draw(step + number * _ROUNDS, count, drawn))
+
+    def planned(self, picks: Sequence[Pick]) -> list[Planned]:
+        """Picks as tasks of their scenarios."""
         picked = [(pick, self._arms[pick.arm]) for pick in picks]
         return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
 

@@ -1,0 +1,326 @@
+"""Batches in flight: sampling goes on while the learner works, and no sample is older than `train.staleness` updates.
+
+With a staleness of k the batch of step s begins as soon as s - k updates are published, and is played to its end with
+the adapter versions of that moment. So at most k + 1 batches are in flight, and whole groups have one version of each
+adapter. Batches are learned from in the order of their steps: the versions that a step was sampled with depend on k
+alone, not on who was quick. With k = 0 a step is drawn, played and learned from before the next one begins.
+
+A group is learned from if no adapter that it was sampled with is more than k versions old. That can only be otherwise
+where a run goes on with a smaller k: such a batch is dropped whole, counted, and played again once, with the versions
+of now. A checkpoint holds the tasks of the batches in flight and the versions that they are played with, so that a run
+that goes on samples what the run that was killed would have.
+
+Source of the bound: AReaL, arXiv 2505.24298, section 5.1; of whole groups under one version: TRL's asynchronous GRPO.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Container, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mas.core.engine import AdapterRef
+from mas.core.errors import CheckpointError, ConfigError
+from mas.core.records import Episode
+from mas.core.scenario import Pick
+from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_files import from_directory, to_files
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.model import BaseModel
+from mas.training.opponents import Facing
+from mas.training.rollout import PlayedGroups, Rollout, TaskBatch
+from mas.training.session import TeamSession
+from mas.training.setup import Setup
+from mas.training.step_tracing import traced_rollout
+from mas.training.trainable import Trainable
+
+_FILE = "in_flight.json"
+_FOLDER = "in_flight"
+"""In a checkpoint: what is in flight, and `NAME@VERSION` directories of adapters as they were."""
+
+
+def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
+    """Refuse `train.staleness` where batches cannot be in flight.
+
+    Args:
+        is_distributed: the team's agents are processes of their own.
+
+    Raises:
+        ConfigError: says why.
+    """
+    staleness, engine = setup.train.staleness, setup.engine
+    if not staleness:
+        return
+    why = ""
+    if is_distributed:
+        why = "with --bus agents are processes that play one batch at a time: train without --bus"
+    elif setup.algorithm.is_training_free:
+        why = "roles that learn as text have one version of their experiences: choose an algorithm that trains adapters"
+    elif setup.learner.recompute_layers and engine.name == "transformers":
+        why = (
+            "learner.recompute_layers changes the layers that engine=transformers decodes with: leave it out, or use "
+            "engine=vllm"
+        )
+    needed = len(set(setup.trained_adapters.values())) * (staleness + 1)
+    if not why and engine.name == "vllm" and needed > engine.adapters:
+        why = f"{needed} adapter versions speak at once, and engine.adapters is {engine.adapters}: set it to {needed}"
+    if why:
+        raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A batch of a checkpoint, with the adapter versions that it began with; none: it begins with those of now."""
+
+    batch: TaskBatch
+    versions: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Flight(_Stored):
+    """A batch that is played. `leases` hold its versions; `seconds`: that playing took, once it has ended."""
+
+    runtime: TeamRuntime
+    leases: AsyncExitStack
+    task: asyncio.Task[PlayedGroups] | None = None
+    seconds: float = 0.0
+
+
+class BatchesInFlight:
+    """Draws, plays and settles the batches of a run, step by step.
+
+    Args:
+        base: of the adapters that are trained; None: no adapter is.
+    """
+
+    def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
+        self._staleness, self._trace = setup.train.staleness, setup.trace
+        self._rollout, self._trainable, self._base = rollout, trainable, base
+        self._flights: dict[int, _Flight] = {}
+        self._stored: dict[int, _Stored] = {}
+        self._older: dict[AdapterRef, AdapterWeights] = {}
+        self._held: set[AdapterRef] = set()
+        self._holding = AsyncExitStack()
+        self._idle = _IdleTime()
+        self._metrics: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def open(self, session: TeamSession) -> AsyncIterator[None]:
+        """While it is open batches can be played; what is in flight at its end is cancelled. It is opened before
+        adapters are published, as those that a checkpoint's batches are played with are older."""
+        async with self._holding:
+            for ref, weights in sorted(self._older.items(), key=lambda item: item[0].version):
+                store = session.publishing.store
+                await store.publish(ref.name, weights, version=ref.version)
+                await self._holding.enter_async_context(store.lease(str(ref)))
+                self._held.add(ref)
+            try:
+                yield
+            finally:
+                for step in [*self._flights]:
+                    await self.learned(step)
+
+    async def next(self, session: TeamSession, step: int, last: int, trained: Container[str]) -> list[Episode]:
+        """The episodes of a step. Until `learned` their adapters can be leased.
+
+        Args:
+            step: how many are done. last: how many there will be; no batch of a later one begins.
+            trained: roles that learn in the step.
+
+        Raises:
+            TrainingError: no episode could be played.
+        """
+        if not self._staleness:
+            batch = self._stored.pop(step).batch if step in self._stored else self._rollout.draw(step, trained)
+            return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
+        began, dropped = time.perf_counter(), 0
+        for number in range(step, min(step + self._staleness + 1, last)):
+            if number not in self._flights:
+                dropped += await self._begin(session, number)
+        await self._forget_older()
+        if self._age(session, self._flights[step]) > self._staleness:
+            self._stored[step] = self._flights[step]
+            await self.learned(step)
+            dropped += await self._begin(session, step)
+        flight = self._flights[step]
+        assert flight.task is not None
+        played = await flight.task
+        waited = time.perf_counter() - began
+        episodes = await self._rollout.settle(flight.runtime, flight.batch, played)
+        versions = self._trainable.versions(session)
+        self._metrics = {
+            "batches": len(self._flights),
+            "groups_dropped": dropped,
+            "waited_s": waited,
+            "played_s": flight.seconds,
+            "idle_s": self._idle.take(),
+            "staleness": {name: versions[name] - version for name, version in flight.versions.items()},
+        }
+        return [_of_earlier_step(episode, versions) for episode in episodes]
+
+    async def learned(self, step: int) -> None:
+        """The learner is done with a step's episodes: what was held for them is freed."""
+        flight = self._flights.pop(step, None)
+        if flight is not None and flight.task is not None:
+            flight.task.cancel()
+            await asyncio.wait({flight.task})
+            if not flight.task.cancelled():
+                flight.task.exception()  # it was raised where it was waited for, or is not wanted any more
+            await flight.leases.aclose()
+
+    def metrics(self) -> dict[str, Any]:
+        """Of the last step, by the names that metrics have; none where batches are not in flight.
+
+        `batches` in flight while the learner works, `groups_dropped` as too old, seconds that the learner `waited` for
+        the batch, that the batch was `played`, and in which nothing was played since the step before (`idle_s`), and by
+        how many updates the samples are older than each adapter (`staleness`).
+        """
+        return {"in_flight": self._metrics} if self._metrics else {}
+
+    def files(self, session: TeamSession) -> dict[str, bytes]:
+        """What a checkpoint holds of batches in flight: relative names to contents; empty where there are none."""
+        known: dict[int, _Stored] = {**self._stored, **self._flights}
+        if not known:
+            return {}
+        current = self._trainable.versions(session)
+        found = {_FILE: msgspec.json.encode([_record(known[step]) for step in sorted(known)])}
+        older = {(name, version) for one in known.values() for name, version in one.versions.items()}
+        for name, version in sorted(older - set(current.items())):
+            assert self._base is not None
+            weights = session.publishing.store.weights(f"{name}@{version}")
+            files = to_files(weights, self._base.origin)
+            found |= {f"{_FOLDER}/{name}@{version}/{file}": content for file, content in files.items()}
+        return found
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on with the batches of a checkpoint.
+
+        Raises:
+            CheckpointError: they cannot be read.
+        """
+        if not (checkpoint / _FILE).is_file():
+            return
+        try:
+            records = msgspec.json.decode((checkpoint / _FILE).read_bytes(), type=list[_Record])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise CheckpointError(f"{checkpoint / _FILE} holds no batches in flight: {error}") from error
+        for one in records:
+            trained = self._trainable.assignment.trained_adapters(one.step)
+            batch = self._rollout.drawn(one.step, trained, one.picks, one.faced)
+            self._stored[one.step] = _Stored(batch, one.versions if self._staleness else {})
+        if not self._staleness or self._base is None:
+            return
+        for path in sorted((checkpoint / _FOLDER).glob("*@*")):
+            name, _, version = path.name.rpartition("@")
+            self._older[AdapterRef(name, int(version))] = from_directory(path, self._base.bank)
+
+    async def _begin(self, session: TeamSession, step: int) -> int:
+        """Play the batch of a step; how many groups were dropped, as the versions that they began with are too old."""
+        assignment, versions, dropped = self._trainable.assignment, self._trainable.versions(session), 0
+        stored = self._stored.pop(step, None)
+        if stored is None:
+            batch = self._rollout.draw(step, assignment.trained_adapters(step))
+        else:
+            batch = stored.batch
+            is_old = not stored.versions or self._age(session, stored) > self._staleness
+            if is_old or not self._are_served(stored.versions, versions):
+                dropped = len(batch.planned)
+            else:
+                versions = stored.versions
+        runtime = next(
+            one for one in session.lanes if all(one is not other.runtime for other in self._flights.values())
+        )
+        speaking = assignment.sampling_adapters(step)
+        runtime.speak_as({role: f"{name}@{versions[name]}" for role, name in speaking.items()})
+        async with AsyncExitStack() as leases:
+            for name, version in versions.items():
+                await leases.enter_async_context(session.publishing.store.lease(f"{name}@{version}"))
+            flight = _Flight(batch, versions, runtime, leases.pop_all())
+        flight.task = asyncio.create_task(self._play(flight), name=f"batch-{step}")
+        self._flights[step] = flight
+        return dropped
+
+    async def _forget_older(self) -> None:
+        """What has begun holds the versions of a checkpoint that it speaks as; what has not begins with those of now."""
+        await self._holding.aclose()
+        self._held.clear()
+        self._stored = {step: _Stored(one.batch, {}) for step, one in self._stored.items()}
+
+    async def _play(self, flight: _Flight) -> PlayedGroups:
+        began = time.perf_counter()
+        with traced_rollout(self._trace), self._idle.busy():
+            played = await self._rollout.play(flight.runtime, flight.batch)
+        flight.seconds = time.perf_counter() - began
+        return played
+
+    def _are_served(self, wanted: Mapping[str, int], current: Mapping[str, int]) -> bool:
+        """Whether these versions can be leased."""
+        return all(current[name] == one or AdapterRef(name, one) in self._held for name, one in wanted.items())
+
+    def _age(self, session: TeamSession, batch: _Stored) -> int:
+        """By how many updates the oldest adapter of a batch is behind."""
+        current = self._trainable.versions(session)
+        return max((current[name] - version for name, version in batch.versions.items()), default=0)
+
+
+class _IdleTime:
+    """Seconds in which no batch is played."""
+
+    def __init__(self) -> None:
+        self._since, self._playing, self._seconds = time.perf_counter(), 0, 0.0
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While a batch is played."""
+        if not self._playing:
+            self._seconds += time.perf_counter() - self._since
+        self._playing += 1
+        try:
+            yield
+        finally:
+            self._playing -= 1
+            self._since = time.perf_counter()
+
+    def take(self) -> float:
+        """Since this was asked before."""
+        now = time.perf_counter()
+        if not self._playing:
+            self._seconds, self._since = self._seconds + now - self._since, now
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch in flight as a checkpoint has it. `faced`: task id -> opponent and the learner's seats."""
+
+    step: int
+    picks: tuple[Pick, ...]
+    versions: dict[str, int]
+    faced: dict[str, Facing] = {}
+
+
+def _record(batch: _Stored) -> _Record:
+    own = batch.batch
+    return _Record(
+        step=own.step,
+        picks=tuple(one.pick for one in own.planned),
+        versions=dict(batch.versions),
+        faced=own.faced,
+    )
+
+
+def _of_earlier_step(episode: Episode, versions: Mapping[str, int]) -> Episode:
+    """With the turns marked that other versions than these have sampled."""
+    turns = tuple(
+        msgspec.structs.replace(turn, is_replayed=True) if _is_older(turn.adapter, versions) else turn
+        for turn in episode.turns
+    )
+    return msgspec.structs.replace(episode, turns=turns)
+
+
+def _is_older(adapter: AdapterRef | None, versions: Mapping[str, int]) -> bool:
+    return adapter is not None and versions.get(adapter.name, adapter.version) != adapter.version

@@ -1,0 +1,312 @@
+"""Batches in flight: which versions sample what, what goes on while the learner works, and what a kill leaves."""
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from conftest import BaseFor
+from parts import SKILLED
+
+from mas.config.options import Config
+from mas.core.errors import CheckpointError, ConfigError, TrainingError
+from mas.core.records import Episode
+from mas.core.scenario import Scenario
+from mas.runs.resolve import resolve_training
+from mas.scenarios import build_scenario
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.forward import ScoredRow, score_rows
+from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+from mas.training.evaluate import Evaluation
+from mas.training.in_flight import check_staleness
+from mas.training.learner import Learner
+from mas.training.rollout import Rollout
+from mas.training.trainer import Trainer
+
+CURRICULUM = {
+    "source": "curriculum",
+    "arms": {"first": {"options": {"skill": 0.3}}, "second": {"options": {"skill": 0.2}}},
+    "threshold": 0.1,
+    "patience": 1,
+}
+
+
+class Steps:
+    """A watcher that remembers metrics and episodes."""
+
+    def __init__(self) -> None:
+        self.metrics: list[dict[str, Any]] = []
+        self.episodes: list[Sequence[Episode]] = []
+        self.second = asyncio.Event()
+
+    def on_resume(self, step: int) -> None:
+        """Nothing."""
+
+    def on_step(self, step: int, metrics: dict[str, Any], episodes: Sequence[Episode]) -> None:
+        self.metrics.append(metrics)
+        self.episodes.append(episodes)
+        if len(self.metrics) == 2:
+            self.second.set()
+
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        """Nothing."""
+
+    @property
+    def tasks(self) -> list[list[str]]:
+        """What was played, step by step."""
+        return [[one.task for one in own] for own in self.episodes]
+
+    @property
+    def texts(self) -> list[list[tuple[str, tuple[int, ...]]]]:
+        """What was sampled, step by step."""
+        return [[(turn.id, turn.completion_ids) for one in own for turn in one.turns] for own in self.episodes]
+
+    @property
+    def ages(self) -> list[set[int]]:
+        """By how many updates the turns of a step were behind."""
+        found = []
+        for step, episodes in enumerate(self.episodes):
+            found.append({step - turn.adapter.version for one in episodes for turn in one.turns if turn.adapter})
+        return found
+
+
+def config_of(
+    staleness: int, algorithm: Mapping[str, Any] | None = None, learner: Mapping[str, Any] | None = None, **train: Any
+) -> Config:
+    options = {"steps": 5, "tasks_per_step": 3, "eval_tasks": 2, "eval_every": 0, "eval_first": False}
+    return Config.model_validate(
+        {
+            "scenario": {"name": "relay"},
+            "model": SKILLED.model_dump(),
+            "algorithm": {"sampler": {"candidates": 4}} | dict(algorithm or {}),
+            "learner": dict(learner or {}),
+            "train": options | {"staleness": staleness} | train,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def base(base_for: BaseFor) -> BaseModel:
+    return base_for("relay", SKILLED)
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return build_scenario(config_of(0).scenario)
+
+
+async def train(
+    config: Config, base: BaseModel, checkpoints: Path | None = None, step: int | None = None
+) -> tuple[Trainer, Steps]:
+    steps, trainer = Steps(), Trainer(resolve_training(config), base, checkpoints=checkpoints)
+    if step is not None:
+        assert trainer.resume(step)
+    await trainer.run(steps)
+    return trainer, steps
+
+
+def parameters(adapters: Mapping[str, AdapterWeights]) -> torch.Tensor:
+    return torch.cat([one.flatten() for name in sorted(adapters) for one in adapters[name].parameters()])
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+async def test_a_batch_is_sampled_with_versions_that_are_as_old_as_was_said(base: BaseModel, staleness: int) -> None:
+    trainer, steps = await train(config_of(staleness), base)
+    assert steps.ages == [{min(step, staleness)} for step in range(5)]
+    assert trainer.progress.versions == {"planner": 5, "executor": 5}
+    known = [metrics.get("in_flight") for metrics in steps.metrics]
+    if not staleness:
+        assert known == [None] * 5
+        return
+    assert [one["batches"] for one in known] == [min(staleness + 1, 5 - step) for step in range(5)]
+    assert [one["staleness"] for one in known] == [
+        dict.fromkeys(("planner", "executor"), min(step, staleness)) for step in range(5)
+    ]
+    assert {one["groups_dropped"] for one in known} == {0}
+    assert all(metrics["adapters"]["planner"]["behaviour_gap"] < 1e-4 for metrics in steps.metrics)
+
+
+async def test_each_step_plays_the_tasks_that_it_plays_without_staleness(base: BaseModel) -> None:
+    plain, ahead = [(await train(config_of(staleness), base))[1] for staleness in (0, 2)]
+    assert plain.tasks == ahead.tasks
+    assert plain.texts[0] == ahead.texts[0], "before the first update all are the same"
+    for steps in (plain, ahead):
+        assert steps.metrics[-1]["calls"] == sum(one.calls for own in steps.episodes for one in own)
+
+
+async def test_sampling_goes_on_while_the_learner_works(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    play, step, played = Rollout.play, Learner.step, [threading.Event() for _ in range(4)]
+    waited: list[bool] = []
+
+    async def told(rollout: Rollout, runtime: Any, batch: Any) -> Any:
+        found = await play(rollout, runtime, batch)
+        played[batch.step].set()
+        return found
+
+    def waiting(learner: Learner, rows: Any, *, lr_scale: float) -> Any:
+        learned = step(learner, rows, lr_scale=lr_scale)
+        number = len(waited) + 1
+        waited.append(number == len(played) or played[number].wait(60))
+        return learned
+
+    monkeypatch.setattr(Rollout, "play", told)
+    monkeypatch.setattr(Learner, "step", waiting)
+    await train(config_of(1, steps=4), base)
+    assert waited == [True] * 4, "the batch of the next step was played while a step was learned"
+
+
+async def test_a_run_that_goes_on_samples_what_was_in_flight(base: BaseModel, tmp_path: Path) -> None:
+    config = config_of(2, checkpoint_every=3, keep_checkpoints=9)
+    whole, steps = await train(config, base, tmp_path)
+    held = sorted(path.name for path in (tmp_path / "step-000003" / "in_flight").iterdir())
+    assert held == ["executor@1", "executor@2", "planner@1", "planner@2"]
+    assert not (tmp_path / "step-000005" / "in_flight.json").exists(), "nothing is in flight at the end"
+    again, rest = await train(config, base, tmp_path, 3)
+    assert rest.texts == steps.texts[3:]
+    assert [one["in_flight"]["staleness"] for one in rest.metrics] == [
+        one["in_flight"]["staleness"] for one in steps.metrics[3:]
+    ]
+    assert torch.allclose(parameters(whole.trainable.adapters), parameters(again.trainable.adapters), atol=1e-5)
+    assert again.progress.cost == whole.progress.cost
+    assert again.progress.versions == whole.progress.versions
+
+
+@pytest.mark.parametrize(("staleness", "dropped"), [(0, None), (1, [3, 3, 0])])
+async def test_a_batch_that_is_too_old_is_dropped_whole_and_played_again_once(
+    base: BaseModel, tmp_path: Path, staleness: int, dropped: list[int] | None
+) -> None:
+    first = config_of(2, steps=6, checkpoint_every=3, keep_checkpoints=9)
+    _, steps = await train(first, base, tmp_path)
+    _, rest = await train(config_of(staleness, steps=6), base, tmp_path, 3)
+    assert [[one.task for one in own] for own in rest.episodes] == [
+        [one.task for one in own] for own in steps.episodes[3:]
+    ]
+    ages = [{age + 3 for age in own} for own in rest.ages]
+    assert all(max(own) <= staleness for own in ages)
+    counted = [one["in_flight"]["groups_dropped"] for one in rest.metrics] if dropped is not None else None
+    assert counted == dropped
+
+
+async def test_a_source_that_remembers_is_told_in_the_order_of_steps(base: BaseModel, tmp_path: Path) -> None:
+    config = config_of(2, tasks=CURRICULUM, steps=6, checkpoint_every=3, keep_checkpoints=9)
+    _, first = await train(config, base, tmp_path)
+    _, second = await train(config, base)
+    _, rest = await train(config, base, tmp_path, 3)
+    assert first.tasks == second.tasks
+    assert rest.tasks == first.tasks[3:]
+    assert {task.partition(":")[0] for own in first.tasks for task in own} == {"first", "second"}
+
+
+async def test_tasks_that_are_played_again_have_the_versions_of_their_batch(base: BaseModel) -> None:
+    _, steps = await train(config_of(1, {"sampler": {"candidates": 2, "refill": 2}}, steps=3), base)
+    assert any(len(own) > 3 for own in steps.episodes), "no task was replaced, so that nothing is tested"
+    assert steps.ages == [{0}, {1}, {1}]
+
+
+async def test_samples_of_another_policy_than_the_older_version_are_noticed(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = TransformersEngine.generate
+
+    async def current(engine: TransformersEngine, request: Any) -> Any:
+        name, _, _ = request.adapter.partition("@")
+        found = await generate(engine, msgspec.structs.replace(request, adapter=name))
+        version = int(request.adapter.partition("@")[2] or engine.adapters()[name].version)
+        ref = msgspec.structs.replace(engine.adapters()[name], version=version)
+        return tuple(msgspec.structs.replace(one, adapter=ref) for one in found)
+
+    monkeypatch.setattr(TransformersEngine, "generate", current)
+    play = Rollout.play
+
+    async def late(rollout: Rollout, runtime: Any, batch: Any) -> Any:
+        await asyncio.sleep(0.5 * (batch.step > 1))  # so that the engine has another version by then
+        return await play(rollout, runtime, batch)
+
+    monkeypatch.setattr(Rollout, "play", late)
+    with pytest.raises(TrainingError, match="were not drawn from the policy in training"):
+        await train(config_of(2, learner={"lr": 0.05}), base)
+
+
+async def test_an_error_in_a_batch_in_flight_ends_training_at_its_step(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Rollout.play
+
+    async def failing(rollout: Rollout, runtime: Any, batch: Any) -> Any:
+        if batch.step == 2:
+            raise TrainingError("this batch cannot be played")
+        return await play(rollout, runtime, batch)
+
+    monkeypatch.setattr(Rollout, "play", failing)
+    steps, trainer = Steps(), Trainer(resolve_training(config_of(2)), base)
+    with pytest.raises(TrainingError, match="this batch cannot be played"):
+        await trainer.run(steps)
+    assert len(steps.metrics) == 2
+    left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert not [name for name in left if name.startswith(("batch", "task"))]
+
+
+async def test_training_that_is_cancelled_leaves_nothing_behind(base: BaseModel) -> None:
+    steps, trainer = Steps(), Trainer(resolve_training(config_of(2, steps=500)), base)
+    running = asyncio.create_task(trainer.run(steps))
+    await steps.second.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def test_a_record_of_batches_in_flight_that_is_none_is_refused(base: BaseModel, tmp_path: Path) -> None:
+    trainer = Trainer(resolve_training(config_of(1)), base)
+    (tmp_path / "in_flight.json").write_text('[{"step": "two"}]')
+    with pytest.raises(CheckpointError, match="holds no batches in flight"):
+        trainer.in_flight.restore(tmp_path)
+
+
+def test_where_batches_cannot_be_in_flight_is_said(base: BaseModel) -> None:
+    setup = resolve_training(config_of(1))
+    check_staleness(setup, is_distributed=False)
+    with pytest.raises(ConfigError, match="train without --bus"):
+        check_staleness(setup, is_distributed=True)
+    with pytest.raises(ConfigError, match=r"learner\.recompute_layers changes the layers"):
+        Trainer(resolve_training(config_of(1, learner={"recompute_layers": True})), base)
+    engine = {"name": "vllm", "adapters": 5}
+    slots = config_of(2).model_dump() | {"engine": engine}
+    with pytest.raises(ConfigError, match=r"6 adapter versions speak at once, and engine\.adapters is 5: set it to 6"):
+        check_staleness(resolve_training(Config.model_validate(slots)), is_distributed=False)
+    check_staleness(resolve_training(config_of(0, learner={"recompute_layers": True})), is_distributed=True)
+
+
+def test_two_threads_compute_with_one_model_what_each_computes_alone(base: BaseModel) -> None:
+    made = []
+    for seed in (1, 2):
+        weights = base.bank.create(base.options.lora, seed)
+        torch.manual_seed(seed)
+        for _, b_OR in weights.pairs.values():
+            b_OR.normal_(0, 0.5)
+        made.append(weights)
+    rows = [[ScoredRow((5, 6, 7), (8, 9, 10), weights)] for weights in (*made, None)]
+    alone = [score_rows(base, own) for own in rows]
+    assert len({own[0] for own in alone}) == 3
+    start, wrong = threading.Barrier(3), list[int]()
+
+    def compute(number: int) -> None:
+        start.wait(30)
+        for _ in range(100):
+            if score_rows(base, rows[number]) != alone[number]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=compute, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
