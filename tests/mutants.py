@@ -40,6 +40,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "training/advantages/group.py": ("training/advantages", "training/test_advantages.py", "training/test_golden.py"),
     "training/advantages/gae.py": ("training/test_gae.py", "training/test_critic.py"),
     "training/advantages/tree.py": ("training/advantages/test_tree.py", "training/test_entropy_tree.py"),
+    "training/losses/off_policy.py": ("training/test_off_policy.py",),
     "training/losses/policy.py": tuple(f"training/{name}" for name in LOSSES),
     "training/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
     "training/packing.py": ("training/test_packing.py", "training/test_equal_gradients.py"),

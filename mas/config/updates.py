@@ -2,6 +2,7 @@
 learned without gradients.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -57,6 +58,43 @@ class ReferenceOptions(Options):
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.99
 
 
+class OffPolicyOptions(Selective):
+    """Tokens that add nothing to the policy loss, by their importance weights w = start / behaviour; each a band
+    [low, high] of weights to learn from, bounds included, with low 0 for no lower bound, or None: no such mask.
+
+    `token_band`: a token whose w is outside (IcePop). `sequence_band`: all tokens of a turn where the geometric mean of
+    their w is outside. `veto`: all tokens of a turn in which any w is outside. With ratio=sequence the two are of a
+    trajectory in place of a turn.
+    """
+
+    token_band: tuple[float, float] | None = None
+    sequence_band: tuple[float, float] | None = None
+    veto: tuple[float, float] | None = None
+
+    def why_idle(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        band = getattr(self, name)
+        if name == "veto" or band is None or self.veto is None:
+            return None
+        if band[0] <= self.veto[0] and self.veto[1] <= band[1]:
+            return f"veto={list(self.veto)} leaves out all that it would"
+        return None
+
+    @model_validator(mode="after")
+    def _are_bands(self) -> Self:
+        bands = {"token_band": self.token_band, "sequence_band": self.sequence_band, "veto": self.veto}
+        given = {name: band for name, band in bands.items() if band is not None}
+        if not given:
+            raise ValueError(f"there is no mask: give {', '.join(bands)} or several of them, or write off_policy=null")
+        for name, (low, high) in given.items():
+            if not 0 <= low <= 1 <= high < math.inf or low == high:
+                raise ValueError(
+                    f"{name}={[low, high]} is no band of weights, which are 1 on policy: write [low, high] with "
+                    "0 <= low <= 1 <= high, low below high and both finite"
+                )
+        return self
+
+
 class LossOptions(Selective):
     """The loss of a token, and the weights that make one number of all. Formulas and sources: docs/training.md.
 
@@ -72,6 +110,7 @@ class LossOptions(Selective):
     `importance_cap`: a token's policy loss is multiplied by min(start / behaviour, cap), which makes up for the gap
     between the engine's probabilities and the learner's at the start of the step, and the ratio is pi / start; None:
     there is no such weight, and the ratio is pi / behaviour.
+    `off_policy`: masks over start / behaviour, with or without a cap; None: all tokens are learned from.
 
     `kl` (to the `reference`; None: the base with its adapter off) and `entropy` are coefficients; 0 leaves the term
     out. `kl_in`: the KL is a term of the loss by `kl_estimator`, or is subtracted from each turn's reward, where it is
@@ -91,6 +130,7 @@ class LossOptions(Selective):
     tau_pos: Annotated[float, Field(gt=0)] = 1.0
     tau_neg: Annotated[float, Field(gt=0)] = 1.05
     importance_cap: Annotated[float, Field(ge=1)] | None = 2.0
+    off_policy: OffPolicyOptions | None = None
     aggregation: Aggregation = "seq_mean_token_mean"
     max_length: Positive = 1024
     multiple_of: Annotated[int, Field(ge=2)] | None = None
@@ -128,7 +168,7 @@ class LossOptions(Selective):
         return None
 
     @model_validator(mode="after")
-    def _bounds_can_bind(self) -> Self:
+    def _bounds_go_together(self) -> Self:
         low = self.clip_low if self.surrogate != "gmpo" else None
         if low is not None and low >= 1:
             raise ValueError(
@@ -138,6 +178,11 @@ class LossOptions(Selective):
             raise ValueError(
                 "surrogate=keep_gradient differs from clip only above the upper bound, and clip_high=null takes that "
                 "away; give clip_high, or write surrogate=clip"
+            )
+        if self.surrogate == "gmpo" and self.off_policy is not None and self.off_policy.token_band is not None:
+            raise ValueError(
+                "surrogate=gmpo weighs a turn as one, so that off_policy.token_band cannot leave out single tokens; "
+                "write off_policy.sequence_band or off_policy.veto, or another surrogate"
             )
         return self
 

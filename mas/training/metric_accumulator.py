@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mas.core.records import Turn
+from mas.training.losses.off_policy import MASKED
 from mas.training.losses.policy import (
     importance_statistics,
 )
@@ -57,9 +58,10 @@ class MetricAccumulator:
         speakers = sorted({turn.role for turn in self._turns})
         for role in speakers if len(speakers) > 1 else ():
             own = torch.tensor([one.role == role for one in self._turns], device=values["importance"].device)
-            clipped = {"importance_clipped": float(values["importance_clipped"][own].double().mean())}
-            clipped |= _of_samples(values["importance"][own])
-            found |= {f"{role}.{name}": value for name, value in clipped.items()}
+            left_out = [name for name in ("importance_clipped", *MASKED) if name in values]
+            of_role = {name: float(values[name][own].double().mean()) for name in left_out}
+            of_role |= _of_samples(values["importance"][own])
+            found |= {f"{role}.{name}": value for name, value in of_role.items()}
         found |= {name: fmean(numbers) for name, numbers in self._of_updates.items()}
         return found | {
             "ratio_max": float(values["ratio"].max()),

@@ -4,7 +4,7 @@ Shape legend: J loss tokens of several rows, one after the other.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.training.losses import policy
+from mas.training.losses.off_policy import ANY_MASKED, off_policy_masks
 from mas.training.losses.policy import (
     band_hinge,
     importance_weights,
@@ -74,13 +75,15 @@ class TokenLosses:
 
 
 Surrogate = Callable[[Signals], Tensor]
-"""A policy loss of one's own: of J tokens, to minimise."""
+"""A policy loss of one's own: of J tokens, to minimise. Where `off_policy` masks a token, its `logprobs_J` is a number
+without gradient, and its loss is not added up."""
 
 
 def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | None = None) -> TokenLosses:
     """min(start / behaviour, cap) x policy loss - entropy coefficient x entropy + KL coefficient x KL, per token.
 
-    The first factor is without gradient, and only there with an `importance_cap`; the KL only with kl_in=loss.
+    The first factor is without gradient, and only there with an `importance_cap`; the KL only with kl_in=loss. Where
+    `off_policy` masks a token, its policy loss is 0 and has no gradient; entropy and KL stay.
 
     Raises:
         TrainingError: the options ask for a KL in the loss, but the signals have no reference; or the surrogate did not
@@ -88,7 +91,9 @@ def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | 
     """
     if options.kl and options.kl_in == "loss" and signals.reference_J is None:
         raise TrainingError(f"loss.kl is {options.kl}, but the signals have no log-probabilities of a reference")
-    policy_J, values, taken_J = _policy_loss(signals, options) if surrogate is None else _own_loss(signals, surrogate)
+    masks = _masks(signals, options)
+    seen = _without_gradient(signals, masks[ANY_MASKED]) if masks else signals
+    policy_J, values, taken_J = _policy_loss(seen, options) if surrogate is None else _own_loss(seen, surrogate)
     importance_J = importance_weights(signals.start_J, signals.behaviour_J)
     above_J = torch.zeros_like(importance_J)
     if options.importance_cap is not None:
@@ -96,6 +101,10 @@ def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | 
         policy_J = weight_J * policy_J
         taken_J = None if taken_J is None else weight_J * taken_J
         above_J = (importance_J > options.importance_cap).to(importance_J.dtype)
+    if masks:
+        policy_J = policy_J.masked_fill(masks[ANY_MASKED], 0)
+        taken_J = None if taken_J is None else taken_J.masked_fill(masks[ANY_MASKED], 0)
+        values |= {name: masked_J.to(importance_J.dtype) for name, masked_J in masks.items()}
     values |= {
         "policy_loss": policy_J,
         "entropy": signals.entropy_J,
@@ -116,6 +125,21 @@ def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | 
         if options.kl and options.kl_in == "loss":
             loss_J = loss_J + options.kl * values["kl"]
     return TokenLosses(loss_J, {name: value_J.detach() for name, value_J in values.items()}, taken_J)
+
+
+def _masks(signals: Signals, options: LossOptions) -> dict[str, Tensor]:
+    """See `off_policy_masks`; segments are rows, and with ratio=sequence trajectories. Empty: there are no masks."""
+    if options.off_policy is None:
+        return {}
+    segment_J = signals.trajectory_J if options.ratio == "sequence" else signals.row_J
+    return off_policy_masks(signals.start_J, signals.behaviour_J, segment_J, options.off_policy)
+
+
+def _without_gradient(signals: Signals, masked_J: Tensor) -> Signals:
+    """The signals with masked log-probabilities as numbers: not even the loss of another token has a gradient there,
+    nor a surrogate that overflows there one that is not a number."""
+    now_J = signals.logprobs_J
+    return replace(signals, logprobs_J=torch.where(masked_J, now_J.detach(), now_J))
 
 
 def _policy_loss(signals: Signals, options: LossOptions) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
