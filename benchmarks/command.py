@@ -173,6 +173,43 @@ def scenarios(
 
 
 @bench.command()
+def staleness(
+    json: JsonFile = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="relay, two_hop, smollm2; may be repeated; default relay and two_hop"),
+    ] = None,
+    staleness: Annotated[
+        list[int] | None, typer.Option(help="of samples, in updates; may be repeated; default 0, 1 and 2")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="measured runs, each with a seed of its own, after one")] = 3,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="options of all runs")] = None,
+) -> None:
+    """What sampling while the learner works brings in time, and costs in success."""
+    from benchmarks.result import check_writable, write_result
+    from benchmarks.staleness.options import StalenessBench
+    from benchmarks.table import print_result
+
+    default = StalenessBench()
+    options = StalenessBench(
+        cases=tuple(dict.fromkeys(case or default.cases)),
+        staleness=tuple(staleness or default.staleness),
+        repeats=repeats,
+        words=tuple(words or ()),
+    )
+    if json is not None:
+        check_writable(json)
+    from benchmarks.staleness.run import bench_staleness
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    result = asyncio.run(bench_staleness(options, lambda text: console.print(text, style="dim", highlight=False)))
+    print_result(console, result, reference="1st")
+    if json is not None:
+        write_result(json, result)
+    raise typer.Exit(result.exit_code)
+
+
+@bench.command()
 def probes(
     json: JsonFile = None,
     system: Annotated[

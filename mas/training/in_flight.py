@@ -10,7 +10,8 @@ where a run goes on with a smaller k: such a batch is dropped whole, counted, an
 of now. A checkpoint holds the tasks of the batches in flight and the versions that they are played with, so that a run
 that goes on samples what the run that was killed would have.
 
-Source of the bound: AReaL, arXiv 2505.24298, section 5.1; of whole groups under one version: TRL's asynchronous GRPO.
+Source of the bound: AReaL, arXiv 2505.24298 (staleness-aware training), which mixes versions inside one sample. Here
+they are not mixed.
 """
 
 import asyncio
@@ -245,7 +246,7 @@ class BatchesInFlight:
         return dropped
 
     async def _forget_older(self) -> None:
-        """What has begun holds the versions of a checkpoint that it speaks as; what has not begins with those of now."""
+        """What has begun holds the versions that it speaks as; what has not begins with those of now."""
         await self._holding.aclose()
         self._held.clear()
         self._stored = {step: _Stored(one.batch, {}) for step, one in self._stored.items()}
