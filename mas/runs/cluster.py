@@ -95,7 +95,7 @@ def _print_plan(console: Console, setup: Setup, found: "ClusterPlan", free: int 
 def _plan_table(found: "ClusterPlan") -> Table:
     table = Table(title="Estimated memory of one process of each kind")
     table.add_column("process", overflow="fold")
-    for column in ("count", "base", "adapters", "optimiser", "KV cache", "activations", "in all", "host"):
+    for column in ("count", "base", "adapters", "optimiser", "KV cache", "activations", "device", "host"):
         table.add_column(column, justify="right", overflow="fold")
     for one in found.processes:
         parts = (one.base, one.adapters, one.optimiser, one.cache, one.activations, one.device, one.host)
