@@ -33,6 +33,7 @@ from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
 from mas.person.command import play
+from mas.runs.cluster import cluster
 from mas.runs.evaluate import evaluate
 from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
 from mas.runs.play import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
@@ -53,6 +54,7 @@ app = typer.Typer(
 )
 add_bench(app)
 app.add_typer(league)
+app.add_typer(cluster)
 app.command()(deadletters)
 app.command()(broker)
 app.command()(run)
@@ -275,7 +277,7 @@ _PANELS = {
     "Look": ("scenarios", "algorithms", "graph", "config", "doctor", "play"),
     "Train and measure": ("train", "eval", "run", "report", "curves", "timeline", "export", "base"),
     "Compare": ("demo", "study", "league", "bench"),
-    "Serve and spread": ("serve", "agent", "stop", "broker", "deadletters", "sandbox"),
+    "Serve and spread": ("serve", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
 }
 """Commands of the help, in the order of use."""
 

@@ -46,6 +46,31 @@ def write_text_atomic(path: Path, text: str) -> None:
     write_bytes_atomic(path, text.encode())
 
 
+def check_json_file(path: Path | None) -> None:
+    """Refuse, before what takes long, a file that `write_json_file` could not write; None is none.
+
+    Raises:
+        RunDirectoryError: its directory is missing.
+    """
+    if path is not None and not path.absolute().parent.is_dir():
+        raise RunDirectoryError(f"{path} cannot be written: {path.parent} is no directory")
+
+
+def write_json_file(path: Path, content: object) -> None:
+    """Replace the file at `path` by `content` as indented JSON.
+
+    Args:
+        content: anything msgspec encodes.
+
+    Raises:
+        RunDirectoryError: it cannot be written.
+    """
+    try:
+        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Name another file.") from error
+
+
 def write_directory_atomic(path: Path, files: Mapping[str, bytes]) -> None:
     """Make the directory `path` hold exactly `files`; it appears under its name only when all of them are on disk.
 

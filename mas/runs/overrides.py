@@ -23,6 +23,7 @@ OVERRIDES_HELP = (
 )
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 _EVALUATING = (*PLAYS, "start")

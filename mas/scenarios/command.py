@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.core.errors import ConfigError, MissingPackage, RunDirectoryError
-from mas.observe.files import write_bytes_atomic
+from mas.core.errors import ConfigError, MissingPackage
+from mas.observe.files import check_json_file, write_json_file
 from mas.scenarios.catalogue import Profile, is_for_real_models, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines, players
 from mas.scenarios.registry import build_scenario, find_scenario
@@ -45,8 +45,7 @@ def scenarios(
     for option, value in (("--episodes", episodes), ("--seed", seed)):
         if value is not None and not measure:
             raise ConfigError(f"{option} is for --measure, which is not given")
-    if json is not None and not json.absolute().parent.is_dir():
-        raise RunDirectoryError(f"{json} cannot be written: {json.parent} is no directory")
+    check_json_file(json)
     broken = {} if name else _broken()
     names = [name] if name else _with_size(size, broken)
     count = EPISODES if episodes is None else episodes
@@ -61,7 +60,7 @@ def scenarios(
     if not name:
         _print_left_out(console, size, names, broken)
     if json is not None:
-        _write(json, found)
+        write_json_file(json, found)
     if name and found[0].missing:
         raise MissingPackage(found[0].missing)
 
@@ -249,10 +248,3 @@ def _measures(found: list[Found]) -> list[Text]:
 
 def _unmeasured(found: list[Found]) -> list[Text]:
     return [Text(f"{one.profile.name} was not measured: {one.missing}") for one in found if one.missing]
-
-
-def _write(path: Path, found: list[Found]) -> None:
-    try:
-        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-    except OSError as error:
-        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Name another file.") from error

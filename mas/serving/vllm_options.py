@@ -52,6 +52,18 @@ _TIES = 20
 MOST_LOGPROBS = MOST_K + _TIES
 
 
+def lora_room(rank: int) -> int:
+    """The rank that vLLM's LoRA kernels are built for, so that adapters of up to this rank have room.
+
+    Raises:
+        ConfigError: vLLM serves none of this rank.
+    """
+    room = next((possible for possible in _RANKS if possible >= rank), None)
+    if room is None:
+        raise ConfigError(f"rank {rank} is above {_RANKS[-1]}, the most that vLLM serves")
+    return room
+
+
 def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
     """vLLM's `AsyncEngineArgs` for this base and adapters of up to this rank.
 
@@ -68,9 +80,7 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
             "in an environment without mas[bench], whose packages need others"
         ) from error
     _check_names(options, {field.name for field in fields(AsyncEngineArgs)})
-    room = next((possible for possible in _RANKS if possible >= rank), None)
-    if room is None:
-        raise ConfigError(f"rank {rank} is above {_RANKS[-1]}, the most that vLLM serves")
+    room = lora_room(rank)
     is_cpu = base.bank.device.type == "cpu"
     if is_cpu and (size := _head_size(base)) not in _CPU_HEADS:
         raise ModelError(

@@ -25,10 +25,14 @@ from mas.training.setup import Setup
 
 _LEARNING = 3.0
 """Forward and backward pass of a token over its forward pass alone."""
-_COPIES = 6
-"""An adapter's weights, gradients, AdamW's two moments, the published copy, and those that are joined for decoding."""
-_PLAYED = 2
-"""The same without a learner."""
+WEIGHTS_AND_GRADIENTS = 2
+"""Copies of an adapter that the learner computes with."""
+MOMENTS = 2
+"""Copies of an adapter that AdamW keeps."""
+PLAYED = 2
+"""The published copy of an adapter, and the one that is joined with others for decoding."""
+_COPIES = WEIGHTS_AND_GRADIENTS + MOMENTS + PLAYED
+"""Of an adapter where one process plays and learns."""
 _SPARE = 2
 """The cache's buffers are twice as long as what is in use, at most."""
 _LOGITS = 3
@@ -190,27 +194,36 @@ def needs_of(setup: Setup, footprint: Footprint, work: Work, *, is_trained: bool
     Args:
         work: what a task takes at most.
     """
-    model, learner, adapters = setup.model, setup.learner, len(set(setup.trained_adapters.values()))
+    adapters = len(set(setup.trained_adapters.values()))
     is_trained = is_trained and adapters > 0
     rows = max(rows_at_once(setup) if is_trained else 0, setup.train.eval_tasks * agents_at_once(setup.plan))
-    width = max(work.width, work.widest)
-    rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(width, 1)), 1)
-    tokens = logits = 0
-    if is_trained:
-        tasks, plays = setup.train.tasks_per_step, rows_of(setup)
-        # candidates of one state heard the same messages; in episodes of their own each hears others
-        heard = work.heard_tokens * (tasks if setup.algorithm.sampler.mode == "tree" else plays)
-        step = tasks * work.prompt_tokens + heard + plays * work.new_tokens
-        tokens = min(learner.micro_batch_tokens, round(step / learner.minibatches))
-        logits = _LOGITS * footprint.logits * min(learner.logit_chunk or tokens, tokens)
-    kept = footprint.layer_input if learner.recompute_layers else footprint.activation
-    is_embedded = setup.engine.name == "transformers"
     return Needs(
         base=footprint.weights,
-        adapters=adapters * footprint.adapter * (_COPIES if is_trained else _PLAYED),
-        cache=rows * (_SPARE * width * footprint.cached + 2 * footprint.logits) if is_embedded else 0,
-        learner=tokens * kept + logits,
+        adapters=adapters * footprint.adapter * (_COPIES if is_trained else PLAYED),
+        cache=embedded_cache(setup, footprint, work, rows) if setup.engine.name == "transformers" else 0,
+        learner=learner_bytes(setup, footprint, work) if is_trained else 0,
     )
+
+
+def embedded_cache(setup: Setup, footprint: Footprint, work: Work, rows: int) -> int:
+    """Bytes of the embedded engine's key-value cache, and of its logits, where so many rows want to be decoded at once;
+    no more are than `model.max_batch` and `model.max_batch_tokens` allow."""
+    model, width = setup.model, max(work.width, work.widest)
+    rows = max(min(rows, model.max_batch, model.max_batch_tokens // max(width, 1)), 1)
+    return rows * (_SPARE * width * footprint.cached + 2 * footprint.logits)
+
+
+def learner_bytes(setup: Setup, footprint: Footprint, work: Work) -> int:
+    """Bytes that the learner keeps for the backward pass of a micro-batch, with the logits of a chunk."""
+    learner = setup.learner
+    tasks, plays = setup.train.tasks_per_step, rows_of(setup)
+    # candidates of one state heard the same messages; in episodes of their own each hears others
+    heard = work.heard_tokens * (tasks if setup.algorithm.sampler.mode == "tree" else plays)
+    step = tasks * work.prompt_tokens + heard + plays * work.new_tokens
+    tokens = min(learner.micro_batch_tokens, round(step / learner.minibatches))
+    logits = _LOGITS * footprint.logits * min(learner.logit_chunk or tokens, tokens)
+    kept = footprint.layer_input if learner.recompute_layers else footprint.activation
+    return tokens * kept + logits
 
 
 def check_memory(setup: Setup, needs: Needs, note: Callable[[str], None]) -> None:

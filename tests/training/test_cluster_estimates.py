@@ -1,0 +1,133 @@
+"""What a cluster needs follows from the estimates of one process, and the formulas of slots from the pipeline."""
+
+from typing import Any
+
+import pytest
+
+from mas.config.load import load_config
+from mas.core.errors import ConfigError
+from mas.runs.resolve import resolve
+from mas.serving.base_measures import Footprint
+from mas.training.cluster_estimates import (
+    DRIVER,
+    PROCESS,
+    REPLICA,
+    WORKER,
+    AdapterSlots,
+    ClusterPlan,
+    ProcessNeeds,
+    computes_on_gpu,
+    plan_cluster,
+    rows_in_flight,
+    vllm_adapters,
+)
+from mas.training.estimates import Work, needs_of
+from mas.training.setup import Setup
+from mas.training.simulation import ClusterShape
+
+FOOTPRINT = Footprint(parameters=0, weights=1000, adapter=160, cached=3, activation=7, layer_input=1, logits=5)
+WORK = Work(calls=2, prompt_tokens=100, new_tokens=4, width=60)
+SIZES = ("train.tasks_per_step=2", "train.eval_tasks=3", "algorithm.sampler.candidates=4", "model.device=cpu")
+
+
+def setup_of(*words: str) -> Setup:
+    return resolve(load_config(["scenario=relay", *SIZES, *words]))
+
+
+def plan(setup: Setup, **sizes: Any) -> ClusterPlan:
+    return plan_cluster(setup, FOOTPRINT, WORK, ClusterShape(**sizes))
+
+
+def kinds(found: ClusterPlan) -> dict[str, ProcessNeeds]:
+    return {one.kind: one for one in found.processes}
+
+
+@pytest.mark.parametrize(
+    ("staleness", "least", "versions", "slots"),
+    [(0, 4, 4, 5), (1, 4, 6, 7), (2, 6, 8, 9), (4, 10, 12, 13)],  # of two adapters
+)
+def test_slots_are_adapters_times_staleness_and_two_and_the_bare_base(
+    staleness: int, least: int, versions: int, slots: int
+) -> None:
+    found = AdapterSlots(2, staleness)
+    assert (found.least_versions, found.versions, found.slots) == (least, versions, slots)
+
+
+def test_each_kind_of_process_has_its_part() -> None:
+    setup = setup_of()
+    found = kinds(plan(setup, staleness=1, workers=3, replicas=2))
+    assert {kind: one.count for kind, one in found.items()} == {DRIVER: 1, WORKER: 3, REPLICA: 2}
+    driver, worker, replica = found[DRIVER], found[WORKER], found[REPLICA]
+    # Two adapters of 160 bytes: weights and gradients, two moments; published versions in the host: 2 x (1 + 2).
+    assert (driver.base, driver.adapters, driver.optimiser, driver.cache) == (1000, 4 * 160, 4 * 160, 0)
+    assert driver.host == PROCESS + 6 * 160
+    assert (worker.device, worker.host) == (0, PROCESS)
+    # Each of six versions is published and joined. In flight are two batches of 8 rows, on two replicas: 8 rows of 60
+    # tokens, twice as long as needed, with two copies of their logits.
+    assert (replica.base, replica.adapters, replica.optimiser) == (1000, 6 * 2 * 160, 0)
+    assert replica.cache == 8 * (2 * 60 * 3 + 2 * 5)
+    assert replica.activations == 0
+
+
+def test_driver_and_replica_without_staleness_need_what_one_process_does_but_for_versions_and_two_bases() -> None:
+    setup = setup_of()
+    one = needs_of(setup, FOOTPRINT, WORK, is_trained=True)
+    found = kinds(plan(setup))
+    driver, replica = found[DRIVER], found[REPLICA]
+    assert driver.activations == one.learner
+    assert replica.cache == one.cache
+    new_versions = 2 * 2 * 160  # the second version of two adapters, published and joined
+    assert driver.device + replica.device == one.all + one.base + new_versions
+
+
+def test_rows_in_flight_are_those_of_all_batches_or_of_an_evaluation_beside_them() -> None:
+    setup = setup_of()  # 8 rows a batch, 3 held-out tasks
+    assert rows_in_flight(setup, ClusterShape()) == 8
+    assert rows_in_flight(setup, ClusterShape(staleness=2)) == 24
+    assert rows_in_flight(setup, ClusterShape(staleness=2, replicas=5)) == 5
+    assert rows_in_flight(setup_of("train.eval_tasks=50"), ClusterShape(staleness=1)) == 50 + 8
+
+
+def test_vllm_has_places_of_a_possible_rank_in_the_type_of_the_model() -> None:
+    setup = setup_of("engine.name=vllm", "engine.adapters=4", "model.dtype=bfloat16", "model.lora.rank=10")
+    found = plan(setup, staleness=1)
+    replica = kinds(found)[REPLICA]
+    assert vllm_adapters(setup, found.slots) == 6, "4 are too few"
+    # Seven places, with that of the bare base; bfloat16 halves 160 bytes; rank 10 takes places of rank 16.
+    assert replica.adapters == 7 * 80 * 16 // 10
+    assert replica.host == PROCESS + 7 * 80
+    assert replica.cache == 16 * 60 * 3, "no longer than in use, and no logits"
+    assert vllm_adapters(setup_of("engine.name=vllm", "engine.adapters=30"), found.slots) == 30
+    few = setup_of("engine.name=vllm", "engine.vllm.max_num_seqs=5")
+    assert kinds(plan(few))[REPLICA].cache == 5 * 60 * 3
+
+
+def test_what_fits_is_compared_process_by_process_and_all_together() -> None:
+    found = plan(setup_of(), workers=3, replicas=2)
+    largest = max(one.device + one.host for one in found.processes)
+    assert not found.on_gpu
+    assert found.too_large(largest) == []
+    assert {one.kind for one in found.too_large(largest - 1)} <= {DRIVER, REPLICA}
+    assert len(found.too_large(PROCESS - 1)) == 3
+    assert found.together() == sum(one.count * (one.device + one.host) for one in found.processes)
+
+
+def test_on_gpus_only_what_lies_there_counts() -> None:
+    found = plan(setup_of("model.device=cuda"), workers=3)
+    assert computes_on_gpu(setup_of("model.device=cuda"))
+    assert found.on_gpu
+    assert found.too_large(max(one.device for one in found.processes)) == []
+    assert found.together() == sum(one.count * one.device for one in found.processes)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("engine.name=openai",), "engine=openai plays what a server elsewhere has"),
+        (("engine.name=vllm", "model.lora.rank=600"), "rank 600 is above 512"),
+        (("algorithm=training_free",), "trains no adapter of team"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(setup_of(*words))
