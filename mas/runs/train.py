@@ -33,10 +33,10 @@ from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
+from mas.training.check_setup import check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
-from mas.training.in_flight import check_staleness
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
 from mas.training.saved import initial_adapters, pinned_start

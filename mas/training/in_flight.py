@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from mas.core.engine import AdapterRef
-from mas.core.errors import CheckpointError, ConfigError
+from mas.core.errors import CheckpointError
 from mas.core.records import Episode
 from mas.core.scenario import Pick
 from mas.runtime.team import TeamRuntime
@@ -42,35 +42,6 @@ from mas.training.trainable import Trainable
 _FILE = "in_flight.json"
 _FOLDER = "in_flight"
 """In a checkpoint: what is in flight, and `NAME@VERSION` directories of adapters as they were."""
-
-
-def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
-    """Refuse `train.staleness` where batches cannot be in flight.
-
-    Args:
-        is_distributed: the team's agents are processes of their own.
-
-    Raises:
-        ConfigError: says why.
-    """
-    staleness, engine = setup.train.staleness, setup.engine
-    if not staleness:
-        return
-    why = ""
-    if is_distributed:
-        why = "with --bus agents are processes that play one batch at a time: train without --bus"
-    elif setup.algorithm.is_training_free:
-        why = "roles that learn as text have one version of their experiences: choose an algorithm that trains adapters"
-    elif setup.learner.recompute_layers and engine.name == "transformers":
-        why = (
-            "learner.recompute_layers changes the layers that engine=transformers decodes with: leave it out, or use "
-            "engine=vllm"
-        )
-    needed = len(set(setup.trained_adapters.values())) * (staleness + 1)
-    if not why and engine.name == "vllm" and needed > engine.adapters:
-        why = f"{needed} adapter versions speak at once, and engine.adapters is {engine.adapters}: set it to {needed}"
-    if why:
-        raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
 
 
 @dataclass(slots=True)

@@ -20,11 +20,12 @@ from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
+from mas.training.check_setup import check_staleness
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
-from mas.training.in_flight import BatchesInFlight, check_staleness
+from mas.training.in_flight import BatchesInFlight
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries
 from mas.training.opponents import Pool, open_opponents

@@ -22,8 +22,8 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.check_setup import check_staleness
 from mas.training.evaluate import Evaluation
-from mas.training.in_flight import check_staleness
 from mas.training.learner import Learner
 from mas.training.rollout import Rollout
 from mas.training.trainer import Trainer
