@@ -72,19 +72,28 @@ class Cluster(ABC):
         spec = WorkerSpec(kind=kind, factory=factory, arguments=arguments, cpus=cpus, gpus=gpus, threads=threads)
         index = self._counts.get(kind, 0)
         self._counts[kind] = index + 1
-        return await self._start(f"{kind}-{index}", spec, 0)
+        handle = self._register(f"{kind}-{index}", spec, 0)
+        await handle.start()
+        return handle
 
     async def respawn(self, handle: Handle) -> Handle:
         """A fresh process under the same name, made as the first one was; the old one is killed if it lives.
 
         Raises:
-            As `spawn`. ClusterError: the handle is not the newest of its name, or of another cluster.
+            As `spawn`; the same handle can then be started again. ClusterError: the handle is not the newest of its
+                name, or of another cluster.
         """
         if self._handles.get(handle.name) is not handle:
             raise ClusterError(f"{handle.name} cannot be started again: its handle is not this cluster's newest of it")
-        await handle.kill()
-        await handle.close()
-        return await self._start(handle.name, handle.spec, handle.restarts + 1)
+        fresh = self._register(handle.name, handle.spec, handle.restarts + 1)
+        try:
+            await handle.kill()
+            await handle.close()
+            await fresh.start()
+        except BaseException:
+            self._handles[handle.name] = handle
+            raise
+        return fresh
 
     def members(self) -> list[Member]:
         """Every worker that was ever spawned, each as its last process is or was."""
@@ -98,12 +107,11 @@ class Cluster(ABC):
         finally:
             await self._close()
 
-    async def _start(self, name: str, spec: WorkerSpec, restarts: int) -> Handle:
+    def _register(self, name: str, spec: WorkerSpec, restarts: int) -> Handle:
         if not self._is_open:
             raise ClusterError(f"{name} cannot be started: the cluster is closed, or was not entered with `async with`")
         handle = Handle(name, spec, self._link(name, spec), self.options, restarts)
         self._handles[name] = handle
-        await handle.start()
         return handle
 
     @abstractmethod

@@ -120,8 +120,12 @@ class Handle:
             CallExpired: it took longer than `start_s`. NoResources: the cluster lacks what it asks for.
         """
         try:
+            if self._ended.done():
+                raise WorkerLost(self._gone("the factory"))
             outcome = await self._answer("the factory", self._link.start(self._lose), self._options.start_s)
             self._payload(self.spec.factory, outcome)
+            if self._ended.done():
+                raise WorkerLost(self._gone("the factory"))
         except BaseException as error:
             self._finish("lost", f"it did not start: {error}")
             await self._link.kill()

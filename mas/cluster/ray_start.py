@@ -33,7 +33,7 @@ def ray_variables(address: str | None, given: Mapping[str, str]) -> dict[str, st
     if address is None:
         variables["PYTHONPATH"] = python_path()
         if "RAY_AUTH_MODE" not in given:
-            variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+            variables["RAY_AUTH_TOKEN"] = _TOKEN  # with a token there and no mode named, `ray.init` turns them on
     return variables
 
 
@@ -91,8 +91,8 @@ class SessionDirectory:
 
 
 def set_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
-    """Set variables of this process, and return what they were."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set variables of this process, and return what they were, with the one that Ray sets itself."""
+    before = {name: os.environ.get(name) for name in (*variables, "RAY_AUTH_MODE")}
     os.environ.update(variables)
     return before
 

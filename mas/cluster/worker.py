@@ -1,7 +1,7 @@
 """The process of a local worker: `python -m mas.cluster.worker FD PARENT`, started by `mas.cluster.local_link`.
 
 It serves one object over the socket FD. When the driver closes that socket, however it ended, the process ends with all
-that it has started. On Linux the kernel also kills it when PARENT dies; the driver's guard ends what it had started then.
+that it has started. On Linux the kernel also kills it when PARENT dies; what it had started then is left to the guard.
 """
 
 import asyncio

@@ -10,10 +10,10 @@ from mas.cluster import ClusterOptions, open_cluster
 
 
 async def main(kind: str, logs: Path) -> None:
-    async with open_cluster(ClusterOptions(kind=kind, cpus=8), logs) as cluster:  # type: ignore[arg-type]
+    async with open_cluster(ClusterOptions(kind=kind, cpus=8, start_s=600), logs) as cluster:  # type: ignore[arg-type]
         handles = [await cluster.spawn("victim", "cluster_workers:make", b"") for _ in range(2)]
         await cluster.put(bytes(1000))
-        child = await handles[0].call("start_child", timeout_s=60)
+        child = await handles[0].call("start_child", timeout_s=300)
         busy = asyncio.create_task(handles[1].call("wait", str(logs / "busy").encode(), timeout_s=None))
         print(*(handle.pid for handle in handles), child.decode(), flush=True)
         await busy

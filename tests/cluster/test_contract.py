@@ -18,8 +18,10 @@ from mas.cluster import Cluster, ClusterOptions, Handle, Ref, open_cluster
 from mas.core.errors import CallExpired, CallFailed, ClusterError, ConfigError, NoResources, WorkerLost
 
 LIMIT_S = 60.0
+NOTICED_S = {"local": 5.0, "ray": 30.0}
+"""Ray takes a second on a machine that is not busy."""
 CPUS = 16
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1200)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=KINDS)
@@ -35,7 +37,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             heartbeat_s=0.2,
             hung_s=5.0,
             stop_s=2.0,
-            start_s=60.0,
+            start_s=600.0,
             environment=("HF_TOKEN",),
         )
         async with open_cluster(options, tmp_path_factory.mktemp(request.param)) as opened:
@@ -211,7 +213,7 @@ async def test_a_factory_that_fails_is_one_error_and_leaves_no_process(
 ) -> None:
     with pytest.raises(error, match=message):
         await cluster.spawn("unmade", factory, b"x", cpus=CPUS - 4)
-    (*_, member) = [member for member in cluster.members() if member.kind == "unmade"]
+    *_, member = [member for member in cluster.members() if member.kind == "unmade"]
     assert member.state == "lost"
     assert await until(lambda: member.pid is None or not is_running(member.pid), 10)
 
@@ -255,7 +257,7 @@ async def test_a_worker_killed_during_calls_is_lost_and_can_be_started_again(
     start = time.monotonic()
     os.kill(handle.pid or 0, number)
     ends = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), LIMIT_S)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < NOTICED_S[cluster.options.kind]
     assert all(isinstance(end, WorkerLost) for end in ends)
     assert re.match(rf"{handle.name} \(pid {handle.pid}, node .+\): wait: .*process", str(ends[0]))
     assert not handle.alive

@@ -13,6 +13,7 @@ from cluster_cases import FACTORY, KINDS, processes_with, running, until
 from mas.cluster import ClusterOptions, open_cluster
 from mas.core.errors import ClusterError, WorkerLost
 
+pytestmark = pytest.mark.timeout(1200)
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 
 
@@ -25,9 +26,11 @@ def private_directories() -> set[Path]:
 async def test_closing_leaves_no_process_and_no_directory(kind: str, tmp_path: Path) -> None:
     before = private_directories()
     variables = dict(os.environ)
-    async with open_cluster(ClusterOptions.model_validate({"kind": kind, "cpus": 8}), tmp_path / "logs") as cluster:
+    async with open_cluster(
+        ClusterOptions.model_validate({"kind": kind, "cpus": 8, "start_s": 600}), tmp_path / "logs"
+    ) as cluster:
         handles = [await cluster.spawn("worker", FACTORY) for _ in range(2)]
-        child = int(await handles[0].call("start_child", timeout_s=60))
+        child = int(await handles[0].call("start_child", timeout_s=300))
         await cluster.put(bytes(1000))
         (directory,) = private_directories() - before
         assert directory.stat().st_mode & 0o777 == 0o700
@@ -58,7 +61,7 @@ async def test_workers_of_a_driver_that_was_killed_end_by_themselves(kind: str, 
         start_new_session=True,
     )
     assert driver.stdout is not None
-    pids = [int(word) for word in (await asyncio.wait_for(driver.stdout.readline(), 120)).split()]
+    pids = [int(word) for word in (await asyncio.wait_for(driver.stdout.readline(), 600)).split()]
     directories = private_directories() - before
     services = [pid for directory in directories for pid in processes_with(str(directory))]
     assert len(running(pids)) == 3
