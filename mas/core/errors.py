@@ -16,6 +16,11 @@
     │   ├── JournalError       a journal that cannot be read or written, or has no such message
     │   └── ReplayError        a run does something else than the recorded one
     ├── RemoteError            the other side of a request failed; its text is kept
+    ├── ClusterError           processes that cannot be started or used as asked
+    │   ├── NoResources        more CPUs or GPUs are asked for than there are
+    │   ├── WorkerLost         a worker's process ended, hangs, or broke its connection
+    │   ├── CallFailed         a worker's factory or method raised; its traceback is kept as text
+    │   └── CallExpired        no answer within the time limit; the worker lives on
     ├── EnvironmentFault       an environment was used against its contract
     ├── RewardError            a reward that is no finite number
     ├── EngineError            a request that the engine cannot serve
@@ -101,6 +106,30 @@ class ReplayError(BusError):
 
 class RemoteError(BusError):
     """The handler at the other end of a request raised; the message holds its type and text."""
+
+
+class ClusterError(MasError):
+    """A process of a cluster cannot be started, reached or used as asked."""
+
+
+class NoResources(ClusterError):
+    """A worker asks for more CPUs or GPUs than the cluster has, or than are free."""
+
+
+class WorkerLost(ClusterError):
+    """The worker's process ended, does not answer, or sent what is no message; calls in flight have no answer."""
+
+
+class CallFailed(ClusterError):
+    """The worker's factory or method raised; the message holds the remote traceback, `error_type` the class's name."""
+
+    def __init__(self, text: str, error_type: str = "") -> None:
+        super().__init__(text)
+        self.error_type = error_type
+
+
+class CallExpired(ClusterError):
+    """The worker did not answer a call within its time limit; the worker lives on."""
 
 
 class EnvironmentFault(MasError):

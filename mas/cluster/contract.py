@@ -1,0 +1,150 @@
+"""The contract `Cluster`: what a driver may do, whatever runs the processes."""
+
+import asyncio
+import math
+import re
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Self
+
+from mas.cluster.handle import Handle
+from mas.cluster.link import Link
+from mas.cluster.options import ClusterOptions
+from mas.cluster.records import Member, Ref, WorkerSpec
+from mas.core.errors import ClusterError, ConfigError
+
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+class Cluster(ABC):
+    """The workers of one driver. An asynchronous context manager: leaving it ends every worker.
+
+    Args:
+        logs: a directory, made if missing, in which each worker's output is in `NAME.out` and `NAME.err`, on the
+            machine that the worker runs on.
+
+    Raises:
+        ClusterError: on entering, the cluster cannot be started or joined.
+    """
+
+    def __init__(self, options: ClusterOptions, logs: Path) -> None:
+        self.options, self.logs = options, logs.absolute()
+        self._handles: dict[str, Handle] = {}
+        self._counts: dict[str, int] = {}
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        self._is_open = True
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def spawn(
+        self,
+        kind: str,
+        factory: str,
+        arguments: bytes = b"",
+        *,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
+        threads: int | None = None,
+    ) -> Handle:
+        """Start a process in which `factory(arguments)` makes the worker, and wait until it has.
+
+        Args:
+            kind: what the worker is, such as `rollout`: the first part of its name.
+            factory: `package.module:function`, to be imported in the worker; may be asynchronous.
+            cpus, gpus: what it takes of the cluster's. GPUs are a whole number, or less than 1 for a part of one.
+            threads: of numeric libraries. None: as many as `cpus`, at least 1.
+
+        Raises:
+            NoResources: the cluster has not, or not free, what is asked for.
+            CallFailed: the factory raised, or cannot be imported; holds the remote traceback.
+            WorkerLost: the process ended before the factory returned.
+            CallExpired: that took longer than `start_s`; the process was killed.
+            ConfigError: an argument that no worker could be made of.
+        """
+        _check(kind, factory, cpus, gpus)
+        threads = max(1, math.floor(cpus)) if threads is None else threads
+        spec = WorkerSpec(kind=kind, factory=factory, arguments=arguments, cpus=cpus, gpus=gpus, threads=threads)
+        index = self._counts.get(kind, 0)
+        self._counts[kind] = index + 1
+        handle = self._register(f"{kind}-{index}", spec, 0)
+        await handle.start()
+        return handle
+
+    async def respawn(self, handle: Handle) -> Handle:
+        """A fresh process under the same name, made as the first one was; the old one is killed if it lives.
+
+        Raises:
+            As `spawn`; the same handle can then be started again. ClusterError: the handle is not the newest of its
+                name, or of another cluster.
+        """
+        if self._handles.get(handle.name) is not handle:
+            raise ClusterError(f"{handle.name} cannot be started again: its handle is not this cluster's newest of it")
+        fresh = self._register(handle.name, handle.spec, handle.restarts + 1)
+        try:
+            await handle.kill()
+            await handle.close()
+            await fresh.start()
+        except BaseException:
+            self._handles[handle.name] = handle
+            raise
+        return fresh
+
+    def members(self) -> list[Member]:
+        """Every worker that was ever spawned, each as its last process is or was."""
+        return [handle.member() for handle in self._handles.values()]
+
+    async def close(self) -> None:
+        """Stop every worker, side by side, and leave no process; once is enough, more do nothing."""
+        self._is_open = False
+        try:
+            await asyncio.gather(*(handle.close() for handle in self._handles.values()))
+        finally:
+            await self._close()
+
+    def _register(self, name: str, spec: WorkerSpec, restarts: int) -> Handle:
+        if not self._is_open:
+            raise ClusterError(f"{name} cannot be started: the cluster is closed, or was not entered with `async with`")
+        handle = Handle(name, spec, self._link(name, spec), self.options, restarts)
+        self._handles[name] = handle
+        return handle
+
+    @abstractmethod
+    async def put(self, content: bytes) -> Ref:
+        """Hold bytes for calls, until `free` or `close`: any number of workers read them without the driver.
+
+        Raises:
+            ClusterError: they cannot be stored.
+        """
+
+    @abstractmethod
+    async def free(self, ref: Ref) -> None:
+        """Let go of an object. Calls that were made with it still get it; nothing if it was freed before."""
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """Make it ready for workers."""
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Undo `_open`; no worker runs any more."""
+
+    @abstractmethod
+    def _link(self, name: str, spec: WorkerSpec) -> Link:
+        """A way to a process that has not started."""
+
+
+def _check(kind: str, factory: str, cpus: float, gpus: float) -> None:
+    if not _KIND.fullmatch(kind):
+        raise ConfigError(f"kind {kind!r} is no name: use up to 32 lower-case letters, digits, - and _")
+    if not _FACTORY.fullmatch(factory):
+        raise ConfigError(f"factory {factory!r} is no dotted name: use package.module:function")
+    if not (math.isfinite(cpus) and cpus >= 0):
+        raise ConfigError(f"cpus={cpus} is not possible: use 0 or more")
+    if not (math.isfinite(gpus) and gpus >= 0) or (gpus > 1 and gpus != int(gpus)):
+        raise ConfigError(f"gpus={gpus} is not possible: use a whole number, or a part of one GPU below 1")

@@ -1,0 +1,123 @@
+"""Frames between the driver and a local worker: four bytes of length, big-endian, then one message in MessagePack."""
+
+import asyncio
+from typing import Final, TypeVar
+
+import msgspec
+
+from mas.cluster.records import Outcome
+
+MARGIN: Final = 1 << 20
+"""What a frame may hold beside its payload: names, and tracebacks."""
+READ_AHEAD: Final = 1 << 20
+"""Bytes that a side reads before they are asked for."""
+T = TypeVar("T")
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
+    """The first request: make the object."""
+
+    id: int
+    factory: str
+    arguments: bytes
+    objects: str
+    """The directory of objects."""
+    limit: int
+    """The largest payload in bytes."""
+
+
+class Call(msgspec.Struct, frozen=True, tag="call", kw_only=True):
+    """Call a method."""
+
+    id: int
+    method: str
+    payload: bytes
+    objects: list[str]
+    """Names of files in the directory of objects."""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel", kw_only=True):
+    """Cancel a call; has no answer."""
+
+    id: int
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping", kw_only=True):
+    """Ask for a sign of life."""
+
+    id: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop", kw_only=True):
+    """Close the object and end."""
+
+    id: int
+
+
+Request = Begin | Call | Cancel | Ping | Stop
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the request with this id; to a Ping, a Heartbeat as payload."""
+
+    id: int
+    outcome: Outcome
+
+
+class CorruptFrame(Exception):
+    """Bytes that are no frame; the connection is of no use any more. Stays within the package."""
+
+
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def read_request(reader: asyncio.StreamReader, limit: int) -> Request:
+    """The next request.
+
+    Raises:
+        EOFError: the other side has closed the connection. CorruptFrame: what came is no request.
+    """
+    return _decoded(_requests, await _read(reader, limit))
+
+
+async def read_reply(reader: asyncio.StreamReader, limit: int) -> Reply:
+    """The next reply.
+
+    Raises:
+        EOFError: the other side has closed the connection. CorruptFrame: what came is no reply.
+    """
+    return _decoded(_replies, await _read(reader, limit))
+
+
+async def write_frame(writer: asyncio.StreamWriter, message: Request | Reply) -> None:
+    """Write one frame whole, and wait while the other side lags behind.
+
+    Raises:
+        OSError: the connection is closed.
+    """
+    body = _encoder.encode(message)
+    writer.writelines([len(body).to_bytes(4), body])
+    await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
+    try:
+        length = int.from_bytes(await reader.readexactly(4))
+        if length > limit + MARGIN:
+            raise CorruptFrame(f"a frame of {length} bytes, {limit + MARGIN} are possible")
+        return await reader.readexactly(length)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise CorruptFrame("a frame that was cut off") from error
+        raise EOFError("the connection was closed") from error
+    except ConnectionError as error:
+        raise EOFError("the connection was closed") from error
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise CorruptFrame(f"a frame that is no message ({error})") from error

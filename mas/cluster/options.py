@@ -1,0 +1,49 @@
+"""Options of a cluster, with their defaults."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mas.core.options import Options
+
+
+class ClusterOptions(Options):
+    """Where workers run, and how long the driver waits for them."""
+
+    kind: Literal["local", "ray"] = "local"
+    """`local`: subprocesses of the driver. `ray`: actors of Ray, which needs the extra `mas[ray]`."""
+    address: str | None = None
+    """Of a Ray cluster to join, `HOST:PORT` or `auto`. None: one is started on this machine."""
+    cpus: float | None = Field(default=None, gt=0)
+    """How many CPUs workers may ask for together; a count, not a limit on what they use. None: this machine's cores."""
+    gpus: int | None = Field(default=None, ge=0)
+    """How many GPUs of this machine workers may ask for together. None: none."""
+    store_mib: int | None = Field(default=None, ge=80)
+    """Shared memory of the Ray that is started here; objects beyond it are written to disk. None: 512 MiB."""
+    payload_mib: int = Field(default=256, ge=1, le=2047)
+    """The largest payload of a call and of its answer. What is larger travels by reference."""
+    environment: tuple[str, ...] = ()
+    """Names of variables that workers get beside the usual ones, such as HF_TOKEN."""
+    start_s: float = Field(default=120.0, gt=0)
+    """How long a worker may take until its factory has returned, and Ray until it is up."""
+    heartbeat_s: float = Field(default=1.0, gt=0)
+    """How often a worker is asked whether it lives."""
+    hung_s: float | None = Field(default=60.0, gt=0)
+    """A worker that leaves a heartbeat unanswered for this long is killed. None: never for that reason."""
+    stop_s: float = Field(default=5.0, gt=0)
+    """How long a worker that is stopped may take to end by itself."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind == "local":
+            self._refuse("is of Ray: set kind=ray, or leave it out", address=self.address, store_mib=self.store_mib)
+        elif self.address is not None:
+            why = "is of a Ray that is started here; the one at the address has its own"
+            self._refuse(why, cpus=self.cpus, gpus=self.gpus, store_mib=self.store_mib)
+        return self
+
+    @staticmethod
+    def _refuse(why: str, **unused: object) -> None:
+        for name, value in unused.items():
+            if value is not None:
+                raise ValueError(f"{name}={value} {why}")

@@ -1,0 +1,87 @@
+"""The worker's side under Ray: a plain actor around `WorkerObject`. What it takes and returns is bytes."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+from ray import get_runtime_context
+from ray.util import get_node_ip_address
+
+from mas.cluster.environment import is_passed_on, resident_bytes, thread_variables
+from mas.cluster.records import Heartbeat, WorkerSpec
+from mas.cluster.worker_object import WorkerObject
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an actor's process is."""
+
+    pid: int
+    node: str
+    host: str
+    """The address of its machine."""
+
+
+class RayWorker:
+    """An asynchronous actor: its calls run side by side in one event loop, as those of a local worker do.
+
+    Args:
+        spec: a WorkerSpec in MessagePack.
+        names: of variables that are passed on beside the usual ones.
+        limit: the largest answer in bytes.
+        output: a path without suffix, for what the process writes.
+    """
+
+    def __init__(self, spec: bytes, names: list[str], limit: int, output: str) -> None:
+        self._spec = msgspec.msgpack.decode(spec, type=WorkerSpec)
+        _redirect(Path(output))
+        _clean(self._spec, names)
+        self._object = WorkerObject(limit)
+        self._calls: set[asyncio.Task[object]] = set()
+
+    async def place(self) -> bytes:
+        """Where it is; a first answer."""
+        node = get_runtime_context().get_node_id()
+        return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=get_node_ip_address()))
+
+    async def start(self) -> bytes:
+        """Make the object."""
+        return msgspec.msgpack.encode(await self._object.make(self._spec.factory, self._spec.arguments))
+
+    async def call(self, method: str, payload: bytes, *objects: bytes) -> bytes:
+        """Call a method; the outcome in MessagePack."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            fetches = [lambda content=content: content for content in objects]
+            return msgspec.msgpack.encode(await self._object.invoke(method, payload, fetches))
+        finally:
+            self._calls.discard(task)
+
+    async def ping(self) -> bytes:
+        """A sign of life."""
+        return msgspec.msgpack.encode(Heartbeat(rss_bytes=resident_bytes()))
+
+    async def stop(self) -> None:
+        """Cancel what runs, and close the object."""
+        for task in self._calls:
+            task.cancel()
+        await self._object.close()
+
+
+def _redirect(output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for descriptor, suffix in ((1, ".out"), (2, ".err")):
+        with output.with_suffix(suffix).open("ab") as file:
+            os.dup2(file.fileno(), descriptor)
+
+
+def _clean(spec: WorkerSpec, names: list[str]) -> None:
+    """Take away what the worker is not to see; Ray itself needs its own variables."""
+    for name in list(os.environ):
+        if not (name.startswith("RAY_") or is_passed_on(name, names)):
+            del os.environ[name]
+    os.environ.update(thread_variables(spec.threads))
+    if spec.gpus == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""

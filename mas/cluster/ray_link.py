@@ -1,0 +1,173 @@
+"""A worker as an actor of Ray. The driver decides about restarts: the actor has none."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import msgspec
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from mas.cluster.link import Link
+from mas.cluster.options import ClusterOptions
+from mas.cluster.ray_actor import Placed, RayWorker
+from mas.cluster.records import Heartbeat, Outcome, Ref, WorkerSpec
+from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
+
+_POLL_S = 0.02
+_END_S = 10.0
+_CONCURRENT = 10_000
+"""Calls of one worker that Ray runs side by side, heartbeats among them."""
+
+
+class RaySession(Protocol):
+    """What a link needs of its cluster."""
+
+    options: ClusterOptions
+    logs: Path
+    host: str
+    """The address of the driver's machine."""
+
+    async def blocking(self, what: str, work: Callable[[], Any]) -> Any:
+        """Run what blocks in the cluster's thread, within a time limit."""
+
+    def object_refs(self, refs: Sequence[Ref]) -> list[Any]:
+        """Ray's references of objects."""
+
+
+class RayLink(Link):
+    """One actor."""
+
+    def __init__(self, name: str, spec: WorkerSpec, session: RaySession) -> None:
+        self._name, self._spec, self._session = name, spec, session
+        self._actor: Any = None
+        self._lost: Callable[[str], None] | None = None
+        self._host = ""
+
+    async def start(self, lost: Callable[[str], None]) -> Outcome:
+        """See `Link`. Placing it may take half of `start_s`."""
+        self._lost = lost
+        await self._session.blocking("counting resources", self._check_totals)
+        self._actor = await self._session.blocking(f"making {self._name}", self._make)
+        limit_s = self._session.options.start_s / 2
+        try:
+            async with asyncio.timeout(limit_s):
+                placed = msgspec.msgpack.decode(await self._answer(self._actor.place.remote()), type=Placed)
+        except TimeoutError:
+            free = await self._session.blocking("counting resources", ray.available_resources)
+            raise self._not_placed(free, limit_s) from None
+        self.pid, self.node, self._host = placed.pid, placed.node[:12], placed.host
+        return self._outcome(await self._answer(self._actor.start.remote()))
+
+    async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
+        """See `Link`."""
+        objects = self._session.object_refs(refs)
+        answer = self._living().call.remote(method, payload, *objects)
+        try:
+            return self._outcome(await self._answer(answer))
+        except asyncio.CancelledError:
+            with suppress(RayError):
+                ray.cancel(answer)
+            raise
+
+    async def ping(self) -> Heartbeat:
+        """See `Link`."""
+        return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=Heartbeat)
+
+    async def stop(self) -> None:
+        """See `Link`. The process itself is ended by `kill`."""
+        await self._answer(self._living().stop.remote())
+
+    async def kill(self) -> None:
+        """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
+        actor, self._actor = self._actor, None
+        if actor is None:
+            return
+        if self.pid is not None and self._host == self._session.host:
+            kill_ray_process(self.pid)
+        await self._session.blocking(f"killing {self._name}", partial(ray.kill, actor))
+        if self.pid is not None and self._host == self._session.host:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    while is_ray_process(self.pid):  # noqa: ASYNC110 - nothing tells of the end of another's child
+                        await asyncio.sleep(_POLL_S)
+
+    def _living(self) -> Any:
+        if self._actor is None:
+            raise WorkerLost("its actor was killed")
+        return self._actor
+
+    def _make(self) -> Any:
+        options = self._session.options
+        actor = ray.remote(RayWorker).options(
+            name=None,
+            num_cpus=self._spec.cpus,
+            num_gpus=self._spec.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=_CONCURRENT,
+        )
+        limit = options.payload_mib << 20
+        output = str(self._session.logs / self._name)
+        return actor.remote(msgspec.msgpack.encode(self._spec), list(options.environment), limit, output)
+
+    def _check_totals(self) -> None:
+        """Refuse at once what no node could ever hold."""
+        asked = {"CPU": self._spec.cpus, "GPU": self._spec.gpus}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= number for name, number in asked.items()) for node in nodes):
+            shown = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+            raise NoResources(
+                f"{self._name} asks for {self._spec.cpus:g} CPUs and {self._spec.gpus:g} GPUs on one node; the nodes "
+                f"have {shown or 'nothing'}: ask for less, add a node, or raise `cpus` or `gpus` of the cluster"
+            )
+
+    def _not_placed(self, free: dict[str, float], limit_s: float) -> ClusterError:
+        cpus, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
+        if self._spec.cpus > cpus or self._spec.gpus > gpus:
+            return NoResources(
+                f"{self._name} asks for {self._spec.cpus:g} CPUs and {self._spec.gpus:g} GPUs; after {limit_s:g} s "
+                f"{cpus:g} CPUs and {gpus:g} GPUs of all nodes are free: stop a worker, ask for less, or add a node"
+            )
+        return CallExpired(
+            f"{self._name}: Ray started no process for it within {limit_s:g} s, though {cpus:g} CPUs are free"
+        )
+
+    async def _answer(self, answer: Any) -> bytes:
+        try:
+            return cast("bytes", await answer)
+        except RayActorError as error:
+            reason = "its process is gone: " + " ".join(str(error).split())
+            if self._lost is not None:
+                self._lost(reason)
+            raise WorkerLost(reason) from None
+        except RayError as error:
+            raise ClusterError(f"{self._name}: Ray: {' '.join(str(error).split())}") from None
+
+    def _outcome(self, answer: bytes) -> Outcome:
+        outcome: Outcome = msgspec.msgpack.decode(answer, type=Outcome)
+        return outcome
+
+
+def is_ray_process(pid: int) -> bool:
+    """Whether a process of this machine is a worker of Ray that runs; False where /proc does not tell."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return words.startswith(b"ray::")
+
+
+def kill_ray_process(pid: int) -> None:
+    """Kill a worker of Ray on this machine, with the processes that it has started."""
+    if is_ray_process(pid):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGKILL)

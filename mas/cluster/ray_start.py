@@ -1,0 +1,106 @@
+"""Starts a Ray on this machine that listens on loopback only, or joins one that runs.
+
+Ray takes much of its configuration from variables: `ray_variables` has those that this package depends on. Nothing is
+reported to anybody (RAY_USAGE_STATS_ENABLED=0).
+"""
+
+import ipaddress
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ray._private import ray_constants
+
+from mas.cluster.environment import python_path
+from mas.cluster.options import ClusterOptions
+from mas.cluster.resources import cores
+
+LOOPBACK = "127.0.0.1"
+_TOKEN = secrets.token_hex(32)
+"""One per process: Ray reads it once."""
+
+
+def ray_variables(address: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables that Ray is started with.
+
+    A Ray that is started here wants a token of every client; it is new for each driver, and in no file.
+    """
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    if address is None:
+        variables["PYTHONPATH"] = python_path()
+        if "RAY_AUTH_MODE" not in given:
+            variables["RAY_AUTH_TOKEN"] = _TOKEN  # with a token there and no mode named, `ray.init` turns them on
+    return variables
+
+
+@contextmanager
+def keeping_loopback(address: str | None) -> Iterator[None]:
+    """Have Ray keep 127.0.0.1 as it is. Otherwise it puts an address in its place that other machines can reach.
+
+    Does nothing for an address of another machine. `RayCluster` checks where Ray listens then.
+    """
+    if address is not None and not is_loopback(address):
+        yield
+        return
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a host, or HOST:PORT, is this machine by its loopback address."""
+    host = address.rpartition(":")[0] if address.count(":") == 1 else address
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def initial_options(options: ClusterOptions, directory: Path | None) -> dict[str, object]:
+    """The arguments of `ray.init`. `directory`: of a Ray that is started here, for its sockets, logs and objects."""
+    shared: dict[str, object] = {"log_to_driver": False, "configure_logging": False}
+    if options.address is not None:
+        return shared | {"address": options.address}
+    return shared | {
+        "address": "local",
+        "include_dashboard": False,
+        "num_cpus": options.cpus or cores(),
+        "num_gpus": options.gpus or 0,
+        "object_store_memory": (options.store_mib or 512) << 20,
+        "_node_ip_address": LOOPBACK,
+        "_temp_dir": str(directory),
+    }
+
+
+class SessionDirectory:
+    """A directory that only this user can enter. Short, as paths of Ray's sockets in it may have 107 bytes."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="mas-ray-", dir="/tmp" if Path("/tmp").is_dir() else None))
+
+    def remove(self) -> None:
+        """Remove it with what is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def set_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
+    """Set variables of this process, and return what they were, with the one that Ray sets itself."""
+    before = {name: os.environ.get(name) for name in (*variables, "RAY_AUTH_MODE")}
+    os.environ.update(variables)
+    return before
+
+
+def restore_variables(before: Mapping[str, str | None]) -> None:
+    """Undo `set_variables`."""
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,70 @@
+"""CPUs and GPUs of this machine, counted out to local workers."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mas.core.errors import NoResources
+
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one worker holds."""
+
+    cpus: float
+    gpu_share: float
+    """Of each of `devices`."""
+    devices: tuple[int, ...]
+
+
+class Resources:
+    """What is free. CPUs are a count: nothing limits what a worker uses of them."""
+
+    def __init__(self, cpus: float, gpus: int) -> None:
+        self._cpus, self._free_cpus = cpus, cpus
+        self._free_gpus = [1.0] * gpus
+
+    def take(self, name: str, cpus: float, gpus: float) -> Share:
+        """Count out a share.
+
+        Args:
+            gpus: a whole number of whole devices, or below 1: a part of one, of the fullest that has it.
+
+        Raises:
+            NoResources: there is less, or less is free; says what was asked for, what there is and what is free.
+        """
+        part = gpus if 0 < gpus < 1 else 1.0
+        fitting = [device for device, free in enumerate(self._free_gpus) if free >= part - _SLACK]
+        fitting.sort(key=lambda device: (self._free_gpus[device], device))
+        number = 1 if 0 < gpus < 1 else int(gpus)
+        if cpus > self._free_cpus + _SLACK or number > len(fitting):
+            raise NoResources(
+                f"{name} asks for {cpus:g} CPUs and {gpus:g} GPUs; this cluster has {self._cpus:g} CPUs, of which "
+                f"{self._free_cpus:g} are free, and {len(self._free_gpus)} GPUs, of which {sum(self._free_gpus):g} are "
+                "free: stop a worker, ask for less, or raise `cpus` or `gpus` of the cluster"
+            )
+        share = Share(cpus=cpus, gpu_share=part, devices=tuple(sorted(fitting[:number])))
+        self._add(share, -1)
+        return share
+
+    def give_back(self, share: Share) -> None:
+        """Have a share free again."""
+        self._add(share, 1)
+
+    def _add(self, share: Share, sign: int) -> None:
+        self._free_cpus += sign * share.cpus
+        for device in share.devices:
+            self._free_gpus[device] += sign * share.gpu_share
+
+
+def visible_devices(share: Share, variables: Mapping[str, str]) -> str:
+    """CUDA_VISIBLE_DEVICES for a share: of the devices that the driver sees; empty where it holds none."""
+    seen = [name for name in variables.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return ",".join(seen[device] if device < len(seen) else str(device) for device in share.devices)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,85 @@
+"""Options that fit, kinds that are there, and what importing loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mas.cluster import ClusterOptions, open_cluster
+from mas.cluster.environment import clean_environment
+from mas.cluster.registry import CLUSTERS
+from mas.core.errors import ClusterError, MissingPackage
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"address": "10.0.0.1:6379"}, r"address=10\.0\.0\.1:6379 is of Ray: set kind=ray"),
+        ({"store_mib": 100}, r"store_mib=100 is of Ray"),
+        ({"kind": "ray", "address": "auto", "cpus": 4}, r"cpus=4\.0 is of a Ray that is started here"),
+        ({"kind": "ray", "address": "auto", "gpus": 0}, r"gpus=0 is of a Ray that is started here"),
+        ({"kind": "slurm"}, r"'local' or 'ray'"),
+        ({"cpus": 0}, r"greater than 0"),
+        ({"workers": 4}, r"Extra inputs are not permitted"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ClusterOptions.model_validate(options)
+
+
+def test_without_ray_there_is_one_error_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("mas.cluster.ray_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", None)
+    with pytest.raises(MissingPackage, match=r"cluster.kind=ray needs the package 'ray.*': pip install 'mas\[ray\]'"):
+        open_cluster(ClusterOptions(kind="ray"), tmp_path)
+    assert set(CLUSTERS) == {"local", "ray"}
+
+
+def test_importing_the_package_loads_neither_ray_nor_a_tensor_library() -> None:
+    code = "import sys, mas.cluster, mas.cluster.local, mas.cluster.worker\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"ray", "torch", "transformers"} & set(out.split())
+
+
+async def test_a_cluster_that_was_not_entered_or_cannot_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"was not entered with `async with`"):
+        await open_cluster(ClusterOptions(), tmp_path).spawn("worker", "module:make")
+    (tmp_path / "file").touch()
+    with pytest.raises(ClusterError, match=r"cannot be written to"):
+        async with open_cluster(ClusterOptions(), tmp_path / "file"):
+            pass
+
+
+def test_workers_get_no_secrets_unless_they_are_named() -> None:
+    given = {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "HF_HOME": "/hf",
+        "HF_TOKEN": "t",
+        "VLLM_API_KEY": "k",
+        "MAS_BUS_PASSWORD": "p",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "LD_PRELOAD": "/x.so",
+        "OMP_NUM_THREADS": "64",
+    }
+    kept = clean_environment(given, ("HF_TOKEN",), 2)
+    assert {name: kept.get(name) for name in given} == {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "HF_HOME": "/hf",
+        "HF_TOKEN": "t",
+        "VLLM_API_KEY": None,
+        "MAS_BUS_PASSWORD": None,
+        "AWS_SECRET_ACCESS_KEY": None,
+        "LD_PRELOAD": None,
+        "OMP_NUM_THREADS": "2",
+    }
+    assert kept["PYTHONPATH"]
