@@ -37,7 +37,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.user_code import is_code
 
-GROUPS = ("scenario", "algorithm", "engine", "model")
+GROUPS = ("scenario", "algorithm", "engine", "model", "cluster")
 _PRESETS = "mas.conf"
 _OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
 """Groups that other packages may add to, with their entry points."""

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from mas.cluster.options import ClusterOptions
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.base import Count, NonNegative, Options, Positive
 from mas.config.sampling import TaskOptions
@@ -217,6 +218,24 @@ class TraceOptions(Options):
     content: bool = False
 
 
+class WorkerOptions(ClusterOptions):
+    """Processes that play the tasks of training steps, each with a base and an engine of its own; see `ClusterOptions`.
+
+    `workers`: how many; 0: the process that trains plays them. `worker_cpus`, `worker_gpus`: what one takes of the
+    cluster's.
+    """
+
+    workers: Count = 0
+    worker_cpus: NonNegative = 1.0
+    worker_gpus: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _has_workers(self) -> Self:
+        if not self.workers and self.kind != "local":
+            raise ValueError(f"kind={self.kind} has no effect without workers: set cluster.workers=2")
+        return self
+
+
 class Config(Options):
     """The whole configuration of one run. `peers`: name -> server, for roles that name one as their `peer`.
 
@@ -230,6 +249,7 @@ class Config(Options):
     peers: dict[str, PeerOptions] = Field(default_factory=dict)
     learner: LearnerOptions = LearnerOptions()
     train: TrainOptions = TrainOptions()
+    cluster: WorkerOptions = WorkerOptions()
     trace: TraceOptions = TraceOptions()
     run_dir: Annotated[str, Field(min_length=1)] = "runs/latest"
     _is_stored: bool = PrivateAttr(default=False)

@@ -88,6 +88,7 @@ def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
         learner=config.learner,
         train=config.train,
         trace=config.trace,
+        cluster=config.cluster,
         method=method_of(config.algorithm),
     )
 

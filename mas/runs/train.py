@@ -6,7 +6,7 @@ so that the files end as if the run had never been killed. A run killed before i
 
 import errno
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -29,11 +29,12 @@ from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, w
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs.resolve import checked_for_training, resolve
+from mas.runs.rollout_worker import FACTORY, setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
-from mas.training.check_setup import check_staleness
+from mas.training.check_setup import check_staleness, check_workers
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
@@ -43,16 +44,17 @@ from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
 from mas.training.step_tracing import traced_run
-from mas.training.trainer import Trainer, TrainingOutcome
+from mas.training.trainer import Trainer, TrainingOutcome, Workers
 from mas.training.watch import RunWatcher
+from mas.training.workers import RolloutWorkers, open_workers
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
     *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness"),
-    "model.check_memory",
+    *("model.check_memory", "cluster"),
 )
-"""What a resumed run may change: where it, its team file and its server are, what is traced, when it ends, and how old
-samples may be. Teams are compared by content."""
+"""What a resumed run may change: where it, its team file, its server and its workers are, what is traced, when it ends,
+and how old samples may be. Teams are compared by content."""
 
 
 def train_in_directory(
@@ -109,7 +111,10 @@ def train_in_directory(
         kept = run.checkpoints
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
-        trainer = Trainer(going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents)
+        workers = None if base is None else _workers(config, base, run.path)
+        trainer = Trainer(
+            going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, workers=workers
+        )
         step = trainer.progress.step if trainer.resume(from_step) else None
         outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
         _export(run.path, outcome, base)
@@ -124,8 +129,25 @@ def _checked(
     assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
     check_staleness(setup, is_distributed=is_distributed)
+    check_workers(setup, is_distributed=is_distributed, is_started=True)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
     return setup
+
+
+def _workers(config: Config, base: BaseModel, run: Path) -> Workers:
+    """Starts the rollout workers of a run, which leave what they print in its directory."""
+
+    def start() -> AbstractAsyncContextManager[RolloutWorkers]:
+        return open_workers(
+            config.cluster,
+            FACTORY,
+            setup_of(config),
+            origin=base.origin,
+            threads=base.options.threads,
+            logs=run / "workers",
+        )
+
+    return start
 
 
 def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_finished: bool) -> None:

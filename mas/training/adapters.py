@@ -58,7 +58,7 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
-        self._samples_meanwhile = setup.train.staleness > 0
+        self._learns_aside = setup.train.staleness > 0 or setup.cluster.workers > 0
         surrogate = None if setup.method is None else setup.method.loss
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
@@ -98,7 +98,7 @@ class TrainableAdapters:
         """
         if self.is_shared:
             episodes = paid_together(episodes)
-        if not self._samples_meanwhile:
+        if not self._learns_aside:
             return self._improve(episodes, trained, step, lr_scale, {})
         store = session.publishing.store
         older = {

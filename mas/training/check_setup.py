@@ -130,6 +130,32 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
         raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
 
 
+def check_workers(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
+    """Refuse `cluster.workers` where workers cannot play.
+
+    Args:
+        is_distributed: the team's agents are processes of their own. is_started: somebody starts workers.
+
+    Raises:
+        ConfigError: says why.
+    """
+    if not setup.cluster.workers:
+        return
+    why = ""
+    if not is_started:
+        why = "nobody starts workers here: train with `mas train` or mas.train"
+    elif is_distributed:
+        why = "with --bus agents are processes already: train without --bus"
+    elif setup.algorithm.is_training_free:
+        why = "workers get adapters, and here roles learn as text: choose an algorithm that trains adapters"
+    elif setup.algorithm.opponents is not None:
+        why = "workers do not have the players that algorithm.opponents names: train without workers"
+    elif setup.engine.name != "transformers":
+        why = f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
+    if why:
+        raise ConfigError(f"cluster.workers={setup.cluster.workers} cannot be used here: {why}")
+
+
 def _check_weights(algorithm: AlgorithmOptions, terms: Collection[str]) -> None:
     weights = {f"stages[{number}].weights": stage.weights for number, stage in enumerate(algorithm.stages)}
     for key, own in {"reward.weights": algorithm.reward.weights, **weights}.items():

@@ -38,6 +38,7 @@ from mas.training.session import TeamSession
 from mas.training.setup import Setup
 from mas.training.step_tracing import traced_rollout
 from mas.training.trainable import Trainable
+from mas.training.workers import RolloutWorkers
 
 _FILE = "in_flight.json"
 _FOLDER = "in_flight"
@@ -77,13 +78,19 @@ class BatchesInFlight:
         self._older: dict[AdapterRef, AdapterWeights] = {}
         self._held: set[AdapterRef] = set()
         self._holding = AsyncExitStack()
+        self._workers: RolloutWorkers | None = None
         self._idle = _IdleTime()
         self._metrics: dict[str, Any] = {}
 
     @asynccontextmanager
-    async def open(self, session: TeamSession) -> AsyncIterator[None]:
+    async def open(self, session: TeamSession, workers: RolloutWorkers | None = None) -> AsyncIterator[None]:
         """While it is open batches can be played; what is in flight at its end is cancelled. It is opened before
-        adapters are published, as those that a checkpoint's batches are played with are older."""
+        adapters are published, as those that a checkpoint's batches are played with are older.
+
+        Args:
+            workers: play them; None: the session's lanes do.
+        """
+        self._workers = self._rollout.player = workers
         async with self._holding:
             for ref, weights in sorted(self._older.items(), key=lambda item: item[0].version):
                 store = session.publishing.store
@@ -106,7 +113,7 @@ class BatchesInFlight:
         Raises:
             TrainingError: no episode could be played.
         """
-        if not self._staleness:
+        if not self._staleness and self._workers is None:
             batch = self._stored.pop(step).batch if step in self._stored else self._rollout.draw(step, trained)
             return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
         began, dropped = time.perf_counter(), 0
@@ -151,7 +158,8 @@ class BatchesInFlight:
         the batch, that the batch was `played`, and in which nothing was played since the step before (`idle_s`), and by
         how many updates the samples are older than each adapter (`staleness`).
         """
-        return {"in_flight": self._metrics} if self._metrics else {}
+        found: dict[str, Any] = {"in_flight": self._metrics} if self._metrics else {}
+        return found if self._workers is None else found | {"workers": dict(self._workers.metrics())}
 
     def files(self, session: TeamSession) -> dict[str, bytes]:
         """What a checkpoint holds of batches in flight: relative names to contents; empty where there are none."""
@@ -203,14 +211,19 @@ class BatchesInFlight:
                 dropped = len(batch.planned)
             else:
                 versions = stored.versions
-        runtime = next(
-            one for one in session.lanes if all(one is not other.runtime for other in self._flights.values())
-        )
-        speaking = assignment.sampling_adapters(step)
-        runtime.speak_as({role: f"{name}@{versions[name]}" for role, name in speaking.items()})
+        speaking = {role: f"{name}@{versions[name]}" for role, name in assignment.sampling_adapters(step).items()}
+        batch.speaking.update(speaking)
+        runtime = session.runtime  # which workers play in place of
+        if self._workers is None:
+            taken = [other.runtime for other in self._flights.values()]
+            runtime = next(one for one in session.lanes if all(one is not other for other in taken))
+            runtime.speak_as(speaking)
+        store = session.publishing.store
         async with AsyncExitStack() as leases:
-            for name, version in versions.items():
-                await leases.enter_async_context(session.publishing.store.lease(f"{name}@{version}"))
+            for ref in (AdapterRef(name, version) for name, version in versions.items()):
+                await leases.enter_async_context(store.lease(str(ref)))
+                if self._workers is not None:
+                    await leases.enter_async_context(self._workers.holding(ref, store.weights(str(ref))))
             flight = _Flight(batch, versions, runtime, leases.pop_all())
         flight.task = asyncio.create_task(self._play(flight), name=f"batch-{step}")
         self._flights[step] = flight

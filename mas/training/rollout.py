@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -51,12 +51,39 @@ PlayedGroups = Sequence[Sequence[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class TaskBatch:
-    """What a step plays. `trained`: roles that learn in it; `faced`: task id -> who plays against the learner."""
+    """What a step plays. `trained`: roles that learn in it; `faced`: task id -> who plays against the learner;
+    `speaking`: role -> `NAME@VERSION`, where workers play it."""
 
     step: int
     trained: Container[str]
     planned: Sequence[Planned]
     faced: dict[str, Facing]
+    speaking: dict[str, str] = field(default_factory=dict)
+
+
+class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A task for a worker: with the setup and these adapters its episodes are determined.
+
+    Attributes:
+        step: how many are done.
+        speaking: role -> `NAME@VERSION`.
+    """
+
+    step: int
+    pick: Pick
+    seed: int
+    speaking: dict[str, str]
+
+
+class TaskPlayer(Protocol):
+    """Plays tasks in other processes."""
+
+    async def play(self, order: TaskOrder) -> Sequence[Episode]:
+        """The episodes of a task.
+
+        Raises:
+            TrainingError: it cannot be played.
+        """
 
 
 class Rollout:
@@ -66,6 +93,7 @@ class Rollout:
         late: what joins terms that come later, if any do. opponents: who plays other seats, if the team does not.
 
     Attributes:
+        player: plays the tasks; None: the runtime that is given does.
         solved: tasks of the last step that `sampler.filter.by=solved` kept and dropped; None: it is not set.
     """
 
@@ -74,6 +102,7 @@ class Rollout:
     ) -> None:
         self.late = late
         self.opponents = opponents
+        self.player: TaskPlayer | None = None
         self._algorithm: AlgorithmOptions = setup.algorithm
         self._method = setup.method
         self._train = setup.train
@@ -230,11 +259,22 @@ class Rollout:
             derive_seed("play", self._train.seed, batch.step, *([number] if number else []), n)
             for n in range(len(planned))
         ]
+        if (player := self.player) is not None:
+            orders = [
+                TaskOrder(step=batch.step, pick=one.pick, seed=seed, speaking=batch.speaking)
+                for one, seed in zip(planned, seeds, strict=True)
+            ]
+            return await together(map(player.play, orders), "task")
         plays = [
             self._play_task(runtime, one, batch.faced.get(one.task.id), batch.step, seed)
             for one, seed in zip(planned, seeds, strict=True)
         ]
         return await together(plays, "task")
+
+    async def play_order(self, runtime: TeamRuntime, order: TaskOrder) -> Sequence[Episode]:
+        """What a worker does with an order; the runtime speaks as it says."""
+        (planned,) = self._tasks.planned([order.pick])
+        return await self._play_task(runtime, planned, None, order.step, order.seed)
 
     async def _joined(
         self, batch: TaskBatch, planned: Sequence[Planned], played: PlayedGroups

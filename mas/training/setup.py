@@ -5,12 +5,12 @@ task plan that a setup's options name.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.custom_algorithm import CustomAlgorithm
-from mas.config.options import EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions
+from mas.config.options import EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions, WorkerOptions
 from mas.config.servers import PeerOptions
 from mas.core.errors import ConfigError
 from mas.core.scenario import Finite, Scenario, TaskSource
@@ -57,6 +57,7 @@ class Setup:
     learner: LearnerOptions
     train: TrainOptions
     trace: TraceOptions
+    cluster: WorkerOptions = field(default_factory=WorkerOptions)
     method: CustomAlgorithm | None = None
 
     @property

@@ -6,7 +6,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
-from mas.training.check_setup import check_staleness
+from mas.training.check_setup import check_staleness, check_workers
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
@@ -37,8 +37,11 @@ from mas.training.step_metrics import step_metrics
 from mas.training.step_tracing import traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable
+from mas.training.workers import RolloutWorkers
 
 Metrics = dict[str, Any]
+Workers = Callable[[], AbstractAsyncContextManager[RolloutWorkers]]
+"""Starts rollout workers, and ends them."""
 
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
@@ -84,6 +87,7 @@ class Trainer:
         tasks: what the steps play; None: what `train.tasks` says.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
+        workers: starts the rollout workers that `cluster.workers` says; None: there can be none.
 
     Raises:
         ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
@@ -99,6 +103,7 @@ class Trainer:
         tasks: TaskPlan | None = None,
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.setup = setup
         self.base = base
@@ -106,7 +111,9 @@ class Trainer:
         self.tasks = plan_tasks(setup) if tasks is None else tasks
         self.trainable = _trainable(setup, base)
         check_staleness(setup, is_distributed=opening is not None)
-        lanes = setup.train.staleness + 1 if setup.train.staleness else 0
+        check_workers(setup, is_distributed=opening is not None, is_started=workers is not None)
+        self._workers = workers if setup.cluster.workers else None
+        lanes = setup.train.staleness + 1 if setup.train.staleness and self._workers is None else 0
         self._open = partial(open_team, setup, base, lanes=lanes) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
@@ -155,7 +162,8 @@ class Trainer:
         async with AsyncExitStack() as stack:
             environments = stack.enter_context(measuring())
             session = await stack.enter_async_context(self._open())
-            await stack.enter_async_context(self.in_flight.open(session))
+            workers = None if self._workers is None else await stack.enter_async_context(self._workers())
+            await stack.enter_async_context(self.in_flight.open(session, workers))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             await stack.enter_async_context(self.rollout.playing(session, self.base))
             on_open()

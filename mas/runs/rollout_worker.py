@@ -1,0 +1,107 @@
+"""A rollout worker: the process that plays the tasks of training steps for another one that learns."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from mas.config.options import Config
+from mas.core.engine import AdapterRef
+from mas.core.errors import EngineError
+from mas.runs.resolve import resolve_training
+from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_files import digest_of, from_files
+from mas.serving.model import BaseModel
+from mas.training.base import open_base
+from mas.training.rollout import Rollout, TaskOrder
+from mas.training.session import TeamSession, open_team
+from mas.training.setup import TrainSetup, plan_tasks
+from mas.training.workers import HeldVersionOrder
+
+FACTORY = "mas.runs.rollout_worker:make"
+
+
+class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is made of. `config`: as JSON; `directory`: where relative paths begin, if it is there."""
+
+    config: str
+    is_stored: bool
+    directory: str
+
+
+def setup_of(config: Config) -> bytes:
+    """The arguments of the factory."""
+    setup = WorkerSetup(config=config.model_dump_json(), is_stored=config.is_stored, directory=str(Path.cwd()))
+    return msgspec.json.encode(setup)
+
+
+class RolloutWorker:
+    """Plays orders with the versions that it holds. As many batches at once as `train.staleness` lets be in flight."""
+
+    def __init__(self, base: BaseModel, session: TeamSession, rollout: Rollout, stack: AsyncExitStack) -> None:
+        self._base, self._session, self._rollout, self._stack = base, session, rollout, stack
+        self._leases: dict[AdapterRef, AsyncExitStack] = {}
+
+    async def hold(self, payload: bytes, content: bytes) -> bytes:
+        """Publish an adapter version in this process, and keep it.
+
+        Raises:
+            EngineError: it came damaged, or is older than one that came before.
+        """
+        order = msgspec.json.decode(payload, type=HeldVersionOrder)
+        files = msgspec.msgpack.decode(content, type=dict[str, bytes])
+        if digest_of(files) != order.digest:
+            raise EngineError(f"adapter {order.ref} came damaged: its digest is another one")
+        if order.ref not in self._leases:
+            weights = from_files(files, self._base.bank, f"adapter {order.ref}")
+            store = self._session.publishing.store
+            await store.publish(order.ref.name, weights, version=order.ref.version)
+            lease = AsyncExitStack()
+            await lease.enter_async_context(store.lease(str(order.ref)))
+            self._leases[order.ref] = lease
+        return b""
+
+    async def drop(self, payload: bytes) -> bytes:
+        """Keep a version no longer."""
+        order = msgspec.json.decode(payload, type=HeldVersionOrder)
+        if (lease := self._leases.pop(order.ref, None)) is not None:
+            await lease.aclose()
+        return b""
+
+    async def play(self, payload: bytes) -> bytes:
+        """The episodes of an order, in MessagePack."""
+        order = msgspec.json.decode(payload, type=TaskOrder)
+        played = await self._rollout.play_order(self._lane(order), order)
+        return msgspec.msgpack.encode(played)
+
+    def _lane(self, order: TaskOrder) -> TeamRuntime:
+        """The lane of the order's step: no other step in flight has it."""
+        lane = self._session.lanes[order.step % len(self._session.lanes)]
+        lane.speak_as(order.speaking)
+        return lane
+
+    async def close(self) -> None:
+        """Free the engine."""
+        await self._stack.aclose()
+
+
+async def make(arguments: bytes) -> RolloutWorker:
+    """A worker; see `setup_of`.
+
+    Raises:
+        ConfigError, ModelError: as in the process that learns, where they came first.
+    """
+    setup, base = await asyncio.to_thread(_loaded, msgspec.json.decode(arguments, type=WorkerSetup))
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(open_team(setup, base, lanes=setup.train.staleness + 1))
+        return RolloutWorker(base, session, Rollout(setup, plan_tasks(setup)), stack.pop_all())
+
+
+def _loaded(given: WorkerSetup) -> tuple[TrainSetup, BaseModel]:
+    if Path(given.directory).is_dir():
+        os.chdir(given.directory)
+    config = Config.model_validate_json(given.config)
+    setup = resolve_training(config.as_stored() if given.is_stored else config)
+    return setup, open_base(setup, print)
