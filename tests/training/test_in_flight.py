@@ -28,6 +28,8 @@ from mas.training.learner import Learner
 from mas.training.rollout import Rollout
 from mas.training.trainer import Trainer
 
+EXACT = SKILLED.model_copy(update={"max_batch": 1})
+"""Nothing is decoded beside anything else, so that no bit depends on what was quick."""
 CURRICULUM = {
     "source": "curriculum",
     "arms": {"first": {"options": {"skill": 0.3}}, "second": {"options": {"skill": 0.2}}},
@@ -85,7 +87,7 @@ def config_of(
     return Config.model_validate(
         {
             "scenario": {"name": "relay"},
-            "model": SKILLED.model_dump(),
+            "model": EXACT.model_dump(),
             "algorithm": {"sampler": {"candidates": 4}} | dict(algorithm or {}),
             "learner": dict(learner or {}),
             "train": options | {"staleness": staleness} | train,
@@ -95,7 +97,7 @@ def config_of(
 
 @pytest.fixture(scope="module")
 def base(base_for: BaseFor) -> BaseModel:
-    return base_for("relay", SKILLED)
+    return base_for("relay", EXACT)
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ async def test_a_run_that_goes_on_samples_what_was_in_flight(base: BaseModel, tm
     assert [one["in_flight"]["staleness"] for one in rest.metrics] == [
         one["in_flight"]["staleness"] for one in steps.metrics[3:]
     ]
-    assert torch.allclose(parameters(whole.trainable.adapters), parameters(again.trainable.adapters), atol=1e-5)
+    assert torch.equal(parameters(whole.trainable.adapters), parameters(again.trainable.adapters))
     assert again.progress.cost == whole.progress.cost
     assert again.progress.versions == whole.progress.versions
 
