@@ -121,6 +121,33 @@ class Stopwatch:
         self.seconds = 0.0
 
 
+class IdleTime:
+    """Seconds in which nothing is done, such as no batch played."""
+
+    def __init__(self) -> None:
+        self._since, self._busy, self._seconds = time.perf_counter(), 0, 0.0
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While something is done; blocks may overlap."""
+        if not self._busy:
+            self._seconds += time.perf_counter() - self._since
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._since = time.perf_counter()
+
+    def take(self) -> float:
+        """Since this was asked before."""
+        now = time.perf_counter()
+        if not self._busy:
+            self._seconds, self._since = self._seconds + now - self._since, now
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
 _stopwatch: ContextVar[Stopwatch | None] = ContextVar("environment_seconds", default=None)
 
 

@@ -15,9 +15,10 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import digest_of, from_files
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
-from mas.training.rollout import Rollout, TaskOrder
+from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import TrainSetup, plan_tasks
+from mas.training.task_batch import TaskOrder
 from mas.training.workers import HeldVersionOrder
 
 FACTORY = "mas.runs.rollout_worker:make"

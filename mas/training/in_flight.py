@@ -16,8 +16,8 @@ they are not mixed.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Container, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Container, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,17 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import CheckpointError
 from mas.core.records import Episode
 from mas.core.scenario import Pick
+from mas.core.tracing import IdleTime
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.opponents import Facing
-from mas.training.rollout import PlayedGroups, Rollout, TaskBatch
+from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
 from mas.training.step_tracing import traced_rollout
+from mas.training.task_batch import PlayedGroups, TaskBatch
 from mas.training.trainable import Trainable
 from mas.training.workers import RolloutWorkers
 
@@ -79,7 +81,7 @@ class BatchesInFlight:
         self._held: set[AdapterRef] = set()
         self._holding = AsyncExitStack()
         self._workers: RolloutWorkers | None = None
-        self._idle = _IdleTime()
+        self._idle = IdleTime()
         self._metrics: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -250,33 +252,6 @@ class BatchesInFlight:
         """By how many updates the oldest adapter of a batch is behind."""
         current = self._trainable.versions(session)
         return max((current[name] - version for name, version in batch.versions.items()), default=0)
-
-
-class _IdleTime:
-    """Seconds in which no batch is played."""
-
-    def __init__(self) -> None:
-        self._since, self._playing, self._seconds = time.perf_counter(), 0, 0.0
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """While a batch is played."""
-        if not self._playing:
-            self._seconds += time.perf_counter() - self._since
-        self._playing += 1
-        try:
-            yield
-        finally:
-            self._playing -= 1
-            self._since = time.perf_counter()
-
-    def take(self) -> float:
-        """Since this was asked before."""
-        now = time.perf_counter()
-        if not self._playing:
-            self._seconds, self._since = self._seconds + now - self._since, now
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):

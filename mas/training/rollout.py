@@ -2,37 +2,35 @@
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from mas.config.algorithm import AlgorithmOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import FilterOptions
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
-from mas.core.records import Cost, Episode, Group, Turn
+from mas.core.records import Cost, Episode
 from mas.core.scenario import Pick, TaskOutcome
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
+from mas.training.group_filter import filtered
 from mas.training.late_terms import FILE as LATE
 from mas.training.late_terms import LateTerms
 from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Facing, Opponents
-from mas.training.rewards import OWN, rewards_of, total_reward
+from mas.training.rewards import rewards_of
 from mas.training.sampling.entropy_tree import EntropyTreeSampler
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.selection import GroupFilter, Selected, SuccessReplay, filter_groups, solvable_tasks
+from mas.training.sampling.selection import Selected, SuccessReplay
 from mas.training.sampling.tree import TreeSampler
 from mas.training.schedules import Horizon
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
 from mas.training.shaping.interaction import paid_proposers
+from mas.training.task_batch import PlayedGroups, TaskBatch, TaskOrder, TaskPlayer
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 
 SAMPLERS: dict[str, type[TreeSampler] | type[ParallelSampler] | type[FullTreeSampler] | type[EntropyTreeSampler]] = {
@@ -43,47 +41,6 @@ SAMPLERS: dict[str, type[TreeSampler] | type[ParallelSampler] | type[FullTreeSam
 }
 _REPLAY = "replay.json"
 """The file of a checkpoint that holds what `algorithm.sampler.replay` has in store."""
-
-
-PlayedGroups = Sequence[Sequence[Episode]]
-"""The episodes of each task, as they were played."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskBatch:
-    """What a step plays. `trained`: roles that learn in it; `faced`: task id -> who plays against the learner;
-    `speaking`: role -> `NAME@VERSION`, where workers play it."""
-
-    step: int
-    trained: Container[str]
-    planned: Sequence[Planned]
-    faced: dict[str, Facing]
-    speaking: dict[str, str] = field(default_factory=dict)
-
-
-class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A task for a worker: with the setup and these adapters its episodes are determined.
-
-    Attributes:
-        step: how many are done.
-        speaking: role -> `NAME@VERSION`.
-    """
-
-    step: int
-    pick: Pick
-    seed: int
-    speaking: dict[str, str]
-
-
-class TaskPlayer(Protocol):
-    """Plays tasks in other processes."""
-
-    async def play(self, order: TaskOrder) -> Sequence[Episode]:
-        """The episodes of a task.
-
-        Raises:
-            TrainingError: it cannot be played.
-        """
 
 
 class Rollout:
@@ -183,7 +140,10 @@ class Rollout:
             raise TrainingError(
                 f"none of the {len(episodes)} tasks of step {batch.step + 1} could be played: {failed[0].cause}"
             )
-        return self._filtered(episodes, rewards_of(self._algorithm, batch.step), batch.trained)
+        if (options := self._algorithm.sampler.filter) is None:
+            return episodes
+        found, self.solved = filtered(episodes, options, rewards_of(self._algorithm, batch.step), batch.trained)
+        return found
 
     @asynccontextmanager
     async def playing(self, session: TeamSession, base: BaseModel | None) -> AsyncIterator[None]:
@@ -305,55 +265,9 @@ class Rollout:
         sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opponent_seats)
         return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
 
-    def _filtered(self, episodes: list[Episode], reward: RewardOptions, trained: Container[str]) -> list[Episode]:
-        """Without the turns of groups that `sampler.filter` drops."""
-        options = self._algorithm.sampler.filter
-        if options is None:
-            return episodes
-        if options.by == "solved":
-            self.solved = unsolved(episodes, trained, options)
-            return [_only(one, one.task in self.solved.kept) for one in episodes]
-        by: GroupFilter = "dapo" if options.by == "equal" else options.by
-        by_role: dict[str, dict[Group, dict[str, float]]] = {}
-        for turn in (turn for episode in episodes for turn in episode.turns):
-            rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
-            rewards[turn.trajectory] = total_reward(turn.rewards, reward)
-        kept: set[Group] = set()
-        for groups in by_role.values():
-            values = {group: list(rewards.values()) for group, rewards in groups.items()}
-            # Where all are equal nothing can be learned, but a role without any turn could not even be measured.
-            kept |= set(filter_groups(values, by, share=options.share).kept or values)
-        return [msgspec.structs.replace(episode, turns=_of(episode.turns, kept)) for episode in episodes]
-
-
-def unsolved(episodes: Sequence[Episode], trained: Container[str], options: FilterOptions) -> Selected[str]:
-    """Tasks by id that the members who are not trained solve by less than `share`; the others are dropped, be it all.
-
-    Raises:
-        TrainingError: nobody beside the trained roles is paid the term.
-    """
-    answers: dict[str, list[float]] = {}
-    for turn in (turn for episode in episodes for turn in episode.turns):
-        if turn.role not in trained and (value := turn.rewards.get(f"{OWN}{options.term}")) is not None:
-            answers.setdefault(turn.task, []).append(value)
-    if not answers:
-        raise TrainingError(
-            f"the filter of tasks reads the own term {options.term!r} of roles that are not trained, and none has it: "
-            "name one that the scenario pays them in the algorithm's option (`mas algorithms NAME`), or choose another"
-        )
-    return solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)
-
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _only(episode: Episode, is_kept: bool) -> Episode:
-    return episode if is_kept else msgspec.structs.replace(episode, turns=())
-
-
-def _of(turns: Sequence[Turn], groups: set[Group]) -> tuple[Turn, ...]:
-    return tuple(turn for turn in turns if turn.group in groups)

@@ -23,7 +23,7 @@ from mas.core.records import Episode
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
-from mas.training.rollout import TaskOrder
+from mas.training.task_batch import TaskOrder
 
 _LOSSES = 3
 """Workers that may be lost with one order before training ends: then it is the order that kills them."""
@@ -37,7 +37,7 @@ class HeldVersionOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolloutWorkers:
-    """Satisfies `mas.training.rollout.TaskPlayer`. Made by `open_workers`.
+    """Satisfies `mas.training.task_batch.TaskPlayer`. Made by `open_workers`.
 
     Attributes:
         restarts: how often a worker was started again.
