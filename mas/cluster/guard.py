@@ -1,4 +1,4 @@
-"""Cleans up after a driver of a local cluster that was killed: `python guard.py FD DIRECTORY`.
+"""Cleans up after a driver that was killed: `python guard.py FD DIRECTORY`.
 
 It reads the numbers of process groups from the pipe FD, `+N` for one that begins and `-N` for one that has ended. When
 the pipe is closed, it kills those that are left and removes DIRECTORY. It imports nothing of mas: it starts in a moment
@@ -9,6 +9,9 @@ import os
 import shutil
 import signal
 import sys
+import time
+
+_TRIES, _PAUSE_S = 20, 0.25
 
 
 def main() -> None:
@@ -22,7 +25,11 @@ def main() -> None:
             os.killpg(group, signal.SIGKILL)
         except OSError:
             continue
-    shutil.rmtree(sys.argv[2], ignore_errors=True)
+    for _ in range(_TRIES):  # what ends beside this may still write there
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
+        if not os.access(sys.argv[2], os.F_OK):
+            break
+        time.sleep(_PAUSE_S)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from mas.cluster.cleanup import Guard
 from mas.cluster.contract import Cluster
 from mas.cluster.link import Link
 from mas.cluster.local_link import LocalLink
-from mas.cluster.local_process import Guard
 from mas.cluster.objects import ObjectFiles
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import Ref, WorkerSpec

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from mas.cluster.cleanup import Guard
 from mas.cluster.environment import clean_environment
 from mas.cluster.frames import (
     READ_AHEAD,
@@ -23,7 +24,7 @@ from mas.cluster.frames import (
     write_frame,
 )
 from mas.cluster.link import Link
-from mas.cluster.local_process import Guard, LocalProcess
+from mas.cluster.local_process import LocalProcess
 from mas.cluster.objects import ObjectFiles
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import Failed, Heartbeat, Outcome, Ref, WorkerSpec

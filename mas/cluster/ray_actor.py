@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ from ray.util import get_node_ip_address
 
 from mas.cluster.environment import is_passed_on, resident_bytes, thread_variables
 from mas.cluster.records import Heartbeat, WorkerSpec
+from mas.cluster.turns import Turns
 from mas.cluster.worker_object import WorkerObject
 
 
@@ -37,7 +39,8 @@ class RayWorker:
         _redirect(Path(output))
         _clean(self._spec, names)
         self._object = WorkerObject(limit)
-        self._calls: set[asyncio.Task[object]] = set()
+        self._turns = Turns()
+        self._calls: dict[int, asyncio.Task[object]] = {}
 
     async def place(self) -> bytes:
         """Where it is; a first answer."""
@@ -48,16 +51,30 @@ class RayWorker:
         """Make the object."""
         return msgspec.msgpack.encode(await self._object.make(self._spec.factory, self._spec.arguments))
 
-    async def call(self, method: str, payload: bytes, *objects: bytes) -> bytes:
-        """Call a method; the outcome in MessagePack."""
+    async def call(self, number: int, method: str, payload: bytes, *objects: bytes) -> bytes:
+        """Call a method when those with lower numbers have begun; the outcome in MessagePack.
+
+        Ray itself keeps no order among calls of an asynchronous actor.
+        """
         task = asyncio.current_task()
-        assert task is not None
-        self._calls.add(task)
+        if task is None or self._turns.is_passed(number):
+            return b""  # it was cancelled before it came: nobody listens
+        self._calls[number] = task
         try:
-            fetches = [lambda content=content: content for content in objects]
+            await self._turns.wait(number)
+            self._turns.pass_on(number)  # the next one runs when this one has begun and waits
+            fetches = [partial(bytes, content) for content in objects]
             return msgspec.msgpack.encode(await self._object.invoke(method, payload, fetches))
         finally:
-            self._calls.discard(task)
+            self._turns.pass_on(number)
+            del self._calls[number]
+
+    async def cancel(self, number: int) -> None:
+        """Cancel a call that runs, or that is still to come."""
+        if number in self._calls:
+            self._calls[number].cancel()
+        else:
+            self._turns.pass_on(number)
 
     async def ping(self) -> bytes:
         """A sign of life."""
@@ -65,7 +82,7 @@ class RayWorker:
 
     async def stop(self) -> None:
         """Cancel what runs, and close the object."""
-        for task in self._calls:
+        for task in self._calls.values():
             task.cancel()
         await self._object.close()
 

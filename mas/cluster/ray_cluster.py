@@ -17,17 +17,18 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from mas.cluster.cleanup import Guard
 from mas.cluster.contract import Cluster
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_link import RayLink
 from mas.cluster.ray_start import (
     SessionDirectory,
+    changed_variables,
     initial_options,
     keeping_loopback,
     ray_variables,
     restore_variables,
-    set_variables,
 )
 from mas.cluster.records import Ref, WorkerSpec
 from mas.core.errors import ClusterError
@@ -42,6 +43,7 @@ class RayCluster(Cluster):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster-ray")
         self._object_refs: dict[str, Any] = {}
         self._session: SessionDirectory | None = None
+        self._guard: Guard | None = None
         self._variables: dict[str, str | None] = {}
 
     async def put(self, content: bytes) -> Ref:
@@ -66,6 +68,11 @@ class RayCluster(Cluster):
                 raise ClusterError(f"object {ref.key} of {ref.size} bytes has been freed, or is of another cluster")
         return [self._object_refs[ref.key] for ref in refs]
 
+    def note(self, sign: str, pid: int) -> None:
+        """See `RaySession`."""
+        if self._guard is not None:
+            self._guard.note(sign, pid)
+
     async def blocking(self, what: str, work: Callable[[], Any]) -> Any:
         """See `RaySession`.
 
@@ -83,18 +90,23 @@ class RayCluster(Cluster):
     async def _open(self) -> None:
         if ray.is_initialized():
             raise ClusterError("this process is a driver of Ray already: close that cluster, or call ray.shutdown()")
-        self._session = SessionDirectory() if self.options.address is None else None
-        self._variables = set_variables(ray_variables(self.options.address, os.environ))
+        if self.options.address is None:
+            self._session = SessionDirectory()
+            self._guard = Guard(self._session.path)
+        before = dict(os.environ)
+        os.environ.update(ray_variables(self.options.address, before))
         what = f"joining {self.options.address}" if self.options.address else "starting"
         try:
             self.host = await self.blocking(what, self._initialize)
+            self._variables = changed_variables(before)
         except BaseException:
+            self._variables = changed_variables(before)
             await self._close()
             raise
 
     def _initialize(self) -> str:
         """Start or join; the address of this machine as Ray sees it."""
-        directory = None if self._session is None else self._session.path
+        directory = None if self._session is None else self._session.inner
         logger = logging.getLogger("ray")
         level = logger.level
         logger.setLevel(
@@ -120,6 +132,9 @@ class RayCluster(Cluster):
             self._variables = {}
             if self._session is not None:
                 self._session.remove()
+            if self._guard is not None:
+                self._guard.close()
+                self._guard = None
 
     def _link(self, name: str, spec: WorkerSpec) -> Link:
         return RayLink(name, spec, self)

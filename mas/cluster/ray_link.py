@@ -33,6 +33,9 @@ class RaySession(Protocol):
     host: str
     """The address of the driver's machine."""
 
+    def note(self, sign: str, pid: int) -> None:
+        """A process group of this machine has begun (`+`) or ended (`-`)."""
+
     async def blocking(self, what: str, work: Callable[[], Any]) -> Any:
         """Run what blocks in the cluster's thread, within a time limit."""
 
@@ -47,7 +50,8 @@ class RayLink(Link):
         self._name, self._spec, self._session = name, spec, session
         self._actor: Any = None
         self._lost: Callable[[str], None] | None = None
-        self._host = ""
+        self._group: int | None = None
+        self._next = 0
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         """See `Link`. Placing it may take half of `start_s`."""
@@ -61,18 +65,19 @@ class RayLink(Link):
         except TimeoutError:
             free = await self._session.blocking("counting resources", ray.available_resources)
             raise self._not_placed(free, limit_s) from None
-        self.pid, self.node, self._host = placed.pid, placed.node[:12], placed.host
+        self._place(placed)
         return self._outcome(await self._answer(self._actor.start.remote()))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         """See `Link`."""
         objects = self._session.object_refs(refs)
-        answer = self._living().call.remote(method, payload, *objects)
+        actor, number = self._living(), self._next
+        self._next += 1
         try:
-            return self._outcome(await self._answer(answer))
-        except asyncio.CancelledError:
+            return self._outcome(await self._answer(actor.call.remote(number, method, payload, *objects)))
+        except BaseException:
             with suppress(RayError):
-                ray.cancel(answer)
+                actor.cancel.remote(number)  # it may have come, or never will
             raise
 
     async def ping(self) -> Heartbeat:
@@ -88,14 +93,23 @@ class RayLink(Link):
         actor, self._actor = self._actor, None
         if actor is None:
             return
-        if self.pid is not None and self._host == self._session.host:
-            kill_ray_process(self.pid)
+        if self._group is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
         await self._session.blocking(f"killing {self._name}", partial(ray.kill, actor))
-        if self.pid is not None and self._host == self._session.host:
+        if self._group is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
-                    while is_ray_process(self.pid):  # noqa: ASYNC110 - nothing tells of the end of another's child
+                    while is_ray_process(self._group):  # noqa: ASYNC110 - nothing tells of the end of another's child
                         await asyncio.sleep(_POLL_S)
+            self._session.note("-", self._group)
+
+    def _place(self, placed: Placed) -> None:
+        """Note where the process is. Ray makes each worker the leader of a group; the ones here are killed as such."""
+        self.pid, self.node = placed.pid, placed.node[:12]
+        if placed.host == self._session.host and is_ray_process(placed.pid) and os.getpgid(placed.pid) == placed.pid:
+            self._group = placed.pid
+            self._session.note("+", placed.pid)
 
     def _living(self) -> Any:
         if self._actor is None:
@@ -161,13 +175,3 @@ def is_ray_process(pid: int) -> bool:
     except OSError:
         return False
     return words.startswith(b"ray::")
-
-
-def kill_ray_process(pid: int) -> None:
-    """Kill a worker of Ray on this machine, with the processes that it has started."""
-    if is_ray_process(pid):
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(pid) == pid:
-                os.killpg(pid, signal.SIGKILL)
-            else:
-                os.kill(pid, signal.SIGKILL)

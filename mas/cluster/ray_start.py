@@ -84,22 +84,23 @@ class SessionDirectory:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="mas-ray-", dir="/tmp" if Path("/tmp").is_dir() else None))
+        self.inner = self.path / "r"
+        """Ray's own, which it opens to everybody."""
 
     def remove(self) -> None:
         """Remove it with what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def set_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
-    """Set variables of this process, and return what they were, with the one that Ray sets itself."""
-    before = {name: os.environ.get(name) for name in (*variables, "RAY_AUTH_MODE")}
-    os.environ.update(variables)
-    return before
+def changed_variables(before: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables of this process that are not as they were, as they were; None: not there."""
+    names = {*before, *os.environ}
+    return {name: before.get(name) for name in names if os.environ.get(name) != before.get(name)}
 
 
-def restore_variables(before: Mapping[str, str | None]) -> None:
-    """Undo `set_variables`."""
-    for name, value in before.items():
+def restore_variables(changed: Mapping[str, str | None]) -> None:
+    """Set variables as they were."""
+    for name, value in changed.items():
         if value is None:
             os.environ.pop(name, None)
         else:

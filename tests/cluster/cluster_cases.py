@@ -37,13 +37,35 @@ async def until(holds: Callable[[], bool], limit_s: float) -> bool:
     return holds()
 
 
-def processes_with(text: str) -> list[int]:
-    """Processes whose command line has a text."""
-    found = []
+def processes() -> dict[int, list[str]]:
+    """The words of every process's command line."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if text.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            found[int(path.parent.name)] = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
     return found
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes whose command line has a text."""
+    return [pid for pid, words in processes().items() if any(text in word for word in words)]
+
+
+def directory_of(driver: int) -> Path:
+    """The directory that a driver's guard is to remove: of objects, or of all that Ray has."""
+    (directory,) = [
+        Path(words[-2])
+        for pid, words in processes().items()
+        if any(word.endswith("/mas/cluster/guard.py") for word in words) and parent_of(pid) == driver
+    ]
+    return directory
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started one; None: it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None

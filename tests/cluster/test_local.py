@@ -141,9 +141,9 @@ async def test_a_worker_whose_driver_hangs_up_ends_with_its_group() -> None:
 async def test_a_worker_that_is_told_to_stop_ends_with_code_0() -> None:
     process, reader, writer = await bare_worker()
     await write_frame(writer, Begin(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT))
+    assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=0, outcome=Done(b""))
     await write_frame(writer, Stop(id=1))
-    replies = [await asyncio.wait_for(read_reply(reader, LIMIT), 60) for _ in range(2)]
-    assert [reply.outcome for reply in replies] == [Done(b"")] * 2
+    assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=1, outcome=Done(b""))
     await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     writer.close()

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_cases import FACTORY, needs_ray, processes_with, until
+from cluster_cases import FACTORY, directory_of, needs_ray, processes_with, until
 
 from mas.cluster import ClusterOptions, open_cluster
 from mas.core.errors import ClusterError, NoResources, WorkerLost
 
 pytestmark = [needs_ray, pytest.mark.nightly(shard=False), pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-def sessions() -> set[Path]:
-    return set(Path("/tmp").glob("mas-ray-*"))
 
 
 def listening(directory: Path) -> set[str]:
@@ -31,11 +27,9 @@ def listening(directory: Path) -> set[str]:
 
 
 async def test_a_ray_that_is_started_here_listens_on_loopback_only_and_wants_a_token(tmp_path: Path) -> None:
-    before = sessions()
     async with open_cluster(ClusterOptions(kind="ray", cpus=2, start_s=600), tmp_path) as cluster:
         await cluster.spawn("worker", FACTORY)
-        (directory,) = sessions() - before
-        addresses = listening(directory)
+        addresses = listening(directory_of(os.getpid()))
         assert addresses
         assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses
         assert os.environ["RAY_AUTH_MODE"] == "token"
