@@ -231,8 +231,11 @@ class WorkerOptions(ClusterOptions):
 
     @model_validator(mode="after")
     def _has_workers(self) -> Self:
-        if not self.workers and self.kind != "local":
-            raise ValueError(f"kind={self.kind} has no effect without workers: set cluster.workers=2")
+        fields = type(self).model_fields
+        idle = [name for name in sorted(self.model_fields_set) if getattr(self, name) != fields[name].default]
+        if idle and not self.workers:
+            value = getattr(self, idle[0])
+            raise ValueError(f"{idle[0]}={value} has no effect without workers: set cluster.workers=2, or leave it out")
         return self
 
 

@@ -6,7 +6,7 @@ notebook; `asynchronous` makes a blocking function one to be awaited.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
@@ -34,6 +34,19 @@ async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def finished(executor: Executor, work: Callable[[], T]) -> T:
+    """What a function returns that works in a thread, with the caller's context variables. Cancelled, it is waited for
+    all the same: what it changes is whole when this ends."""
+    job = asyncio.get_running_loop().run_in_executor(executor, copy_context().run, work)
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait({job})
+        if not job.cancelled():
+            job.exception()  # the cancellation is what is raised
+        raise
 
 
 async def _await(call: Awaitable[T]) -> T:

@@ -155,7 +155,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove what a new run has made, also its directory and new parents where nothing else is in them; what cannot
         be removed stays."""
-        for folder in (self.checkpoints, self.tensorboard):
+        for folder in (self.checkpoints, self.tensorboard, self.path / "workers"):
             shutil.rmtree(folder, ignore_errors=True)
         for name in ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", ".lock"):
             with suppress(OSError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mas.runs.resolve import resolve_training
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import digest_of, from_files
 from mas.serving.model import BaseModel
+from mas.serving.store import AdapterStore
 from mas.training.base import open_base
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
@@ -58,7 +60,8 @@ class RolloutWorker:
         if order.ref not in self._leases:
             weights = from_files(files, self._base.bank, f"adapter {order.ref}")
             store = self._session.publishing.store
-            await store.publish(order.ref.name, weights, version=order.ref.version)
+            if order.ref not in _kept(store, order.ref.name):  # it was held before, and nothing came after it
+                await store.publish(order.ref.name, weights, version=order.ref.version)
             lease = AsyncExitStack()
             await lease.enter_async_context(store.lease(str(order.ref)))
             self._leases[order.ref] = lease
@@ -86,6 +89,10 @@ class RolloutWorker:
     async def close(self) -> None:
         """Free the engine."""
         await self._stack.aclose()
+
+
+def _kept(store: AdapterStore, name: str) -> Sequence[AdapterRef]:
+    return store.versions(name) if name in store.current() else ()
 
 
 async def make(arguments: bytes) -> RolloutWorker:

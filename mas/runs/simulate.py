@@ -85,8 +85,8 @@ def recorded_steps(
             continue
         if "in_flight" in line:
             raise RunDirectoryError(
-                f"Step {line['step']} of {run / 'metrics.jsonl'} was sampled while the learner worked: its seconds "
-                "overlap. Name a run with train.staleness=0"
+                f"Step {line['step']} of {run / 'metrics.jsonl'} was sampled by workers or while the learner worked. "
+                "Name a run with train.staleness=0 and cluster.workers=0"
             )
         try:
             found = {name: float(seconds[name]) for name in ("sample", "environment", "learn", "publish")}

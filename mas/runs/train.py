@@ -19,7 +19,7 @@ from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.concurrency import run_blocking
-from mas.core.errors import RunDirectoryError, TrainingError
+from mas.core.errors import ConfigError, RunDirectoryError, TrainingError
 from mas.core.records import Judge
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
@@ -137,9 +137,17 @@ def _checked(
 def _workers(config: Config, base: BaseModel, run: Path) -> Workers:
     """Starts the rollout workers of a run, which leave what they print in its directory."""
 
+    keys = [peer.key_env for peer in config.peers.values() if peer.key_env is not None]
+    options = config.cluster.model_copy(update={"environment": (*config.cluster.environment, *keys)})
+    if options.workers and base.bank.device.type == "cuda" and not options.worker_gpus:
+        raise ConfigError(
+            "the learner is on a GPU, and cluster.worker_gpus=0 leaves rollout workers none: set it to 1, "
+            "or to a part of one, such as 0.25"
+        )
+
     def start() -> AbstractAsyncContextManager[RolloutWorkers]:
         return open_workers(
-            config.cluster,
+            options,
             FACTORY,
             setup_of(config),
             origin=base.origin,

@@ -62,6 +62,8 @@ class AdapterBank:
         self._threads = _ThreadMix()
         self._stacks: dict[frozenset[int], Stack] = {}
         self._lock = threading.Lock()
+        self.alone = threading.RLock()
+        """Held while a thread has changed how the model's layers compute, and while another decodes."""
         self.shapes: dict[str, tuple[int, int]] = {}
         self._siblings: dict[str, list[tuple[str, nn.Linear]]] = {}
         for parameter in model.parameters():
@@ -101,7 +103,7 @@ class AdapterBank:
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
         """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
         gradients."""
-        with self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
+        with self.alone, self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
             yield
 
     @contextmanager
@@ -109,12 +111,12 @@ class AdapterBank:
         """The same for rows of one token each, in any order and without gradients."""
         speaking = {id(weights): weights for weights in weights_by_row if weights is not None}
         if not speaking:
-            with self.mixing(None):
+            with self.alone, self.mixing(None):
                 yield
             return
         with self._lock:
             stacked = self._stack(speaking).rows(weights_by_row)
-        with self.mixing(stacked):
+        with self.alone, self.mixing(stacked):
             yield
 
     @contextmanager

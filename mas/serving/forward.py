@@ -144,7 +144,7 @@ def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> 
         cache: takes keys and values of all tokens, [1, H, M, D] in each layer.
     """
     device, model = base.bank.device, cast(Any, base.model)
-    with base.bank.segmented(segments_of(forest.speakers)):
+    with base.bank.alone, base.bank.segmented(segments_of(forest.speakers)):
         output = model.base_model(
             input_ids=torch.tensor([forest.ids], device=device),
             position_ids=torch.tensor([forest.positions], device=device),

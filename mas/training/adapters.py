@@ -7,12 +7,13 @@ computes what the learner computes. Before a new version serves: the engine scor
 it (`mas.serving.store`), and must find what the learner finds, which is computed here.
 """
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from msgspec.structs import replace as replace_turn
 
 from mas.config.sampling import WarmStartOptions
+from mas.core.concurrency import finished
 from mas.core.engine import AdapterRef
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
@@ -33,6 +35,7 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
+from mas.training.sample_check import check_sampled, older_gaps
 from mas.training.saved import initial_adapters
 from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
@@ -44,8 +47,6 @@ from mas.training.updates.update import UpdateResult
 
 _PROMPT_TOKENS = 16
 """Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
-_CHECKED_TURNS = 8
-"""Of each older version that has sampled for a step: its own weights must give them what it drew them with."""
 _Text = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt and a completion."""
 
@@ -58,7 +59,8 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
-        self._learns_aside = setup.train.staleness > 0 or setup.cluster.workers > 0
+        is_aside = setup.train.staleness > 0 or setup.cluster.workers > 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mas-learner") if is_aside else None
         surrogate = None if setup.method is None else setup.method.loss
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
@@ -80,7 +82,11 @@ class TrainableAdapters:
         store = session.publishing.store
         for name, weights in self.learner.adapters.items():
             await store.publish(name, weights, version=versions[name])
-        yield
+        try:
+            yield
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown(wait=False)
 
     async def improve(
         self,
@@ -98,14 +104,14 @@ class TrainableAdapters:
         """
         if self.is_shared:
             episodes = paid_together(episodes)
-        if not self._learns_aside:
+        if self._thread is None:
             return self._improve(episodes, trained, step, lr_scale, {})
         store = session.publishing.store
         older = {
             turn.adapter for one in episodes for turn in one.turns if turn.is_replayed and turn.adapter is not None
         }
         weights = {ref: store.weights(str(ref)) for ref in older if ref in store.versions(ref.name)}
-        return await asyncio.to_thread(self._improve, episodes, trained, step, lr_scale, weights)
+        return await finished(self._thread, partial(self._improve, episodes, trained, step, lr_scale, weights))
 
     def _improve(
         self,
@@ -116,32 +122,17 @@ class TrainableAdapters:
         older: Mapping[AdapterRef, AdapterWeights],
     ) -> UpdateResult:
         """See `improve`. `older`: versions of before that have sampled some of the episodes."""
-        gaps = self._gaps(episodes, trained, older) if self._has_canary else {}
+        gaps = older_gaps(self.learner, episodes, trained, older) if self._has_canary else {}
         before = self.learner.updates
         improved = self.update.improve(episodes, trained, step=step, lr_scale=lr_scale)
-        learned = {name: {**metrics, **gaps.get(name, {})} for name, metrics in improved.learned.items()}
+        learned = dict(improved.learned)
+        for name, gap in gaps.items():
+            if name in learned:
+                learned[name] = {**learned[name], "behaviour_gap": max(learned[name]["behaviour_gap"], gap)}
         improved = replace(improved, learned=learned, optimiser_steps=self.learner.updates - before)
         self._copy_backbone(improved, step - 1)
         self._check_sampled(improved)
         return improved
-
-    def _gaps(
-        self, episodes: Sequence[Episode], trained: Mapping[str, str], older: Mapping[AdapterRef, AdapterWeights]
-    ) -> dict[str, dict[str, float]]:
-        """`behaviour_gap` of each adapter that an older version of it has sampled for: mean nats a token between what
-        was sampled and what that version's weights give some of it in the learner."""
-        rows: dict[AdapterRef, list[TrainRow]] = {ref: [] for ref in older}
-        for turn in (turn for episode in episodes for turn in episode.turns):
-            own = rows.get(turn.adapter, ()) if turn.adapter is not None and turn.role in trained else ()
-            if isinstance(own, list) and len(own) < _CHECKED_TURNS:
-                own.append(TrainRow(turn, trained[turn.role], 0.0, 1.0))
-        gaps: dict[str, list[float]] = {}
-        for ref, own in rows.items():
-            known = self.learner.logprobs(own, adapters={ref.name: older[ref]}) if own else {}
-            for row in own:
-                pairs = zip(known[id(row.turn)], row.turn.logprobs, strict=True)
-                gaps.setdefault(row.adapter, []).extend(abs(own - drawn) for own, drawn in pairs)
-        return {name: {"behaviour_gap": fmean(found)} for name, found in gaps.items()}
 
     def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
         """The warm start: cross-entropy on what was kept of the turns that were sampled from the adapters as they are.
@@ -238,22 +229,6 @@ class TrainableAdapters:
     def libraries(self) -> Mapping[str, Library]:
         """None."""
         return {}
-
-
-def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
-    """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
-
-    Raises:
-        TrainingError: a `behaviour_gap` is above what is `allowed`, in mean nats a token.
-    """
-    for name, metrics in learned.items():
-        gap = metrics["behaviour_gap"]
-        if not gap <= allowed:
-            raise TrainingError(
-                f"the samples of adapter {name!r} were not drawn from the policy in training: their log-probabilities "
-                f"differ by {gap:.2g} nats a token, at most {allowed:.2g} is allowed; the engine served another "
-                "version, or computes something else"
-            )
 
 
 def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> None:

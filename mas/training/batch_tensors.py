@@ -4,7 +4,7 @@ Shape legend: N rows of the model's input, T tokens in each, M = N T; R readings
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice, repeat
@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from mas.core.errors import ModelError, TrainingError
 from mas.core.support import WHOLE
 from mas.serving.adapter_bank import AdapterBank
-from mas.serving.adapter_weights import AdapterWeights, Segment, segments_of
+from mas.serving.adapter_weights import AdapterWeights, Mix, Segment, segments_of
 from mas.serving.logits import IMPOSSIBLE, Head, Picks, pick
 from mas.serving.packed_layout import PackedLayout
 from mas.training.batch import trajectory_of
@@ -248,8 +248,8 @@ def _no_mask(device: torch.device) -> Tensor:
 
 @contextmanager
 def recomputing(model: PreTrainedModel, bank: AdapterBank, *, layers: bool) -> Iterator[None]:
-    """Within the block, forward and backward, decoder layers keep only their input (`layers` False: all as usual). All
-    passes of the model in other threads do so, too.
+    """Within the block, forward and backward, decoder layers keep only their input (`layers` False: all as usual).
+    Other threads do not decode meanwhile.
 
     Raises:
         ModelError: the model's layers cannot be computed again.
@@ -262,13 +262,29 @@ def recomputing(model: PreTrainedModel, bank: AdapterBank, *, layers: bool) -> I
         raise ModelError(f"{type(model).__name__} cannot compute its layers again: use learner.recompute_layers=false")
     # By hand: the model's own switch leaves a hook at its embeddings each time it is turned.
     # A GPU's backward is a thread of its own, where the layers must add what they add here.
-    again: Any = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), bank.mixing(bank.mix)))
-    for layer in found:
-        layer._gradient_checkpointing_func = again
-        layer.gradient_checkpointing = True
-        layer.training = True  # of the layer alone: what is inside it stays without dropout
-    try:
-        yield
-    finally:
+    again: Any = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), _Mixing(bank, bank.mix)))
+    with bank.alone:
         for layer in found:
-            layer.gradient_checkpointing = layer.training = False
+            layer._gradient_checkpointing_func = again
+            layer.gradient_checkpointing = True
+            layer.training = True  # of the layer alone: what is inside it stays without dropout
+        try:
+            yield
+        finally:
+            for layer in found:
+                layer.gradient_checkpointing = layer.training = False
+
+
+class _Mixing:
+    """`AdapterBank.mixing` that can be entered again: a graph that is kept is computed again by each backward."""
+
+    def __init__(self, bank: AdapterBank, mix: Mix | None) -> None:
+        self._bank, self._mix = bank, mix
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        self._entered.append(self._bank.mixing(self._mix))
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)

@@ -11,7 +11,7 @@ from mas.config.algorithm import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.policy import Policy
+from mas.core.policy import Budget, Policy
 from mas.core.team import TeamSpec
 from mas.serving.vllm_options import check_limits
 from mas.training.check_team_options import (
@@ -118,11 +118,10 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
         why = "with --bus agents are processes that play one batch at a time: train without --bus"
     elif setup.algorithm.is_training_free:
         why = "roles that learn as text have one version of their experiences: choose an algorithm that trains adapters"
-    elif setup.learner.recompute_layers and engine.name == "transformers":
-        why = (
-            "learner.recompute_layers changes the layers that engine=transformers decodes with: leave it out, or use "
-            "engine=vllm"
-        )
+    elif setup.train.tasks.replay.share:
+        why = "train.tasks.replay counts tries step by step, and the next tasks are drawn before: leave it out"
+    elif setup.team.budget.run != Budget():
+        why = "which batch uses up the team's budget.run would depend on what was quick: leave it out"
     needed = len(set(setup.trained_adapters.values())) * (staleness + 1)
     if not why and engine.name == "vllm" and needed > engine.adapters:
         why = f"{needed} adapter versions speak at once, and engine.adapters is {engine.adapters}: set it to {needed}"
@@ -150,6 +149,8 @@ def check_workers(setup: Setup, *, is_distributed: bool, is_started: bool) -> No
         why = "workers get adapters, and here roles learn as text: choose an algorithm that trains adapters"
     elif setup.algorithm.opponents is not None:
         why = "workers do not have the players that algorithm.opponents names: train without workers"
+    elif setup.team.budget.run != Budget():
+        why = "the team's budget.run is of one process: leave it out"
     elif setup.engine.name != "transformers":
         why = f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
     if why:

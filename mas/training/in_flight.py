@@ -1,7 +1,7 @@
-"""Batches in flight: sampling goes on while the learner works, and no sample is older than `train.staleness` updates.
+"""Batches in flight: sampling goes on while the learner works, with adapters at most `train.staleness` updates old.
 
-With a staleness of k the batch of step s begins as soon as s - k updates are published, and is played to its end with
-the adapter versions of that moment. So at most k + 1 batches are in flight, and whole groups have one version of each
+With a staleness of k the batch of step s begins once s - k updates are published, and is played to its end with the
+adapter versions of that moment. So at most k + 1 batches are in flight, and whole groups have one version of each
 adapter. Batches are learned from in the order of their steps: the versions that a step was sampled with depend on k
 alone, not on who was quick. With k = 0 a step is drawn, played and learned from before the next one begins.
 
@@ -75,6 +75,7 @@ class BatchesInFlight:
     def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
         self._staleness, self._trace = setup.train.staleness, setup.trace
         self._rollout, self._trainable, self._base = rollout, trainable, base
+        self._adapters = setup.sampling_adapters
         self._flights: dict[int, _Flight] = {}
         self._stored: dict[int, _Stored] = {}
         self._older: dict[AdapterRef, AdapterWeights] = {}
@@ -102,8 +103,9 @@ class BatchesInFlight:
             try:
                 yield
             finally:
-                for step in [*self._flights]:
-                    await self.learned(step)
+                async with AsyncExitStack() as stack:
+                    for step in self._flights:
+                        stack.push_async_callback(self.learned, step)
 
     async def next(self, session: TeamSession, step: int, last: int, trained: Container[str]) -> list[Episode]:
         """The episodes of a step. Until `learned` their adapters can be leased.
@@ -119,19 +121,18 @@ class BatchesInFlight:
             batch = self._stored.pop(step).batch if step in self._stored else self._rollout.draw(step, trained)
             return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
         began, dropped = time.perf_counter(), 0
+        if not self._flights:  # what was before the first step is not idle time of steps
+            self._idle.take()
         for number in range(step, min(step + self._staleness + 1, last)):
             if number not in self._flights:
-                dropped += await self._begin(session, number)
+                dropped += await self._begin(session, number, ahead=number - step)
         await self._forget_older()
-        if self._age(session, self._flights[step]) > self._staleness:
-            self._stored[step] = self._flights[step]
-            await self.learned(step)
-            dropped += await self._begin(session, step)
         flight = self._flights[step]
         assert flight.task is not None
         played = await flight.task
         waited = time.perf_counter() - began
-        episodes = await self._rollout.settle(flight.runtime, flight.batch, played)
+        with self._idle.busy():  # it may play tasks in place of others
+            episodes = await self._rollout.settle(flight.runtime, flight.batch, played)
         versions = self._trainable.versions(session)
         self._metrics = {
             "batches": len(self._flights),
@@ -146,11 +147,14 @@ class BatchesInFlight:
     async def learned(self, step: int) -> None:
         """The learner is done with a step's episodes: what was held for them is freed."""
         flight = self._flights.pop(step, None)
-        if flight is not None and flight.task is not None:
+        if flight is None or flight.task is None:
+            return
+        try:
             flight.task.cancel()
             await asyncio.wait({flight.task})
             if not flight.task.cancelled():
                 flight.task.exception()  # it was raised where it was waited for, or is not wanted any more
+        finally:
             await flight.leases.aclose()
 
     def metrics(self) -> dict[str, Any]:
@@ -200,20 +204,25 @@ class BatchesInFlight:
             name, _, version = path.name.rpartition("@")
             self._older[AdapterRef(name, int(version))] = from_directory(path, self._base.bank)
 
-    async def _begin(self, session: TeamSession, step: int) -> int:
-        """Play the batch of a step; how many groups were dropped, as the versions that they began with are too old."""
+    async def _begin(self, session: TeamSession, step: int, *, ahead: int) -> int:
+        """Play the batch of a step; how many groups were dropped, as the versions that they began with will be too old.
+
+        Args:
+            ahead: updates until it is learned from.
+        """
         assignment, versions, dropped = self._trainable.assignment, self._trainable.versions(session), 0
         stored = self._stored.pop(step, None)
         if stored is None:
             batch = self._rollout.draw(step, assignment.trained_adapters(step))
         else:
             batch = stored.batch
-            is_old = not stored.versions or self._age(session, stored) > self._staleness
+            is_old = not stored.versions or self._age(session, stored) + ahead > self._staleness
             if is_old or not self._are_served(stored.versions, versions):
                 dropped = len(batch.planned)
             else:
                 versions = stored.versions
-        speaking = {role: f"{name}@{versions[name]}" for role, name in assignment.sampling_adapters(step).items()}
+        adapters = {**self._adapters, **assignment.sampling_adapters(step)}
+        speaking = {role: f"{name}@{versions[name]}" for role, name in adapters.items() if name and name in versions}
         batch.speaking.update(speaking)
         runtime = session.runtime  # which workers play in place of
         if self._workers is None:
@@ -235,6 +244,7 @@ class BatchesInFlight:
         """What has begun holds the versions that it speaks as; what has not begins with those of now."""
         await self._holding.aclose()
         self._held.clear()
+        self._older.clear()
         self._stored = {step: _Stored(one.batch, {}) for step, one in self._stored.items()}
 
     async def _play(self, flight: _Flight) -> PlayedGroups:

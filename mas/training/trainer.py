@@ -245,7 +245,7 @@ class Trainer:
         trained = self.trainable.assign_adapters(session, self.progress.step)
         with traced_rollout(self.setup.trace):
             episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
-        sampled = time.perf_counter()
+        sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
         on_phase("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
@@ -277,7 +277,7 @@ class Trainer:
         ended = time.perf_counter()
         metrics["seconds"] = {
             "sample": sampled - began,
-            "environment": environments.seconds - in_environments,
+            "environment": in_environments,
             "learn": taught - sampled,
             "publish": ended - taught,
         }

@@ -142,7 +142,8 @@ class RunWatcher:
             self._left.on_step(sum(seconds[name] for name in ("sample", "learn", "publish")), metrics["tokens"])
             # until an evaluation is measured it counts as sampling of as many episodes
             evaluated = 2 * self._train.eval_tasks / rows_of(self._setup)
-            self._left.expect(evaluation_s=seconds["sample"] * evaluated)
+            sampled_s = metrics.get("in_flight", {}).get("played_s", seconds["sample"])
+            self._left.expect(evaluation_s=sampled_s * evaluated)
         evaluated_s = seconds.get("evaluate", {})
         self._evaluated_s |= {name: evaluated_s[name] for name in ("greedy", "sampled") if name in evaluated_s}
         if "sampled" in evaluated_s:

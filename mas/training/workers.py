@@ -123,23 +123,42 @@ class RolloutWorkers:
         if (held := self._held.pop(ref, None)) is None:
             return
         order, content = held
-        await asyncio.gather(
-            *(handle.call("drop", order, timeout_s=None) for handle in self._handles if handle.alive),
-            return_exceptions=True,
-        )
+        await asyncio.gather(*(self._drop_from(number, order) for number in range(self.count)), return_exceptions=True)
         await self._cluster.free(content)
+
+    async def _drop_from(self, number: int, order: bytes) -> None:
+        handle = await self._ready(number)
+        if handle.alive:
+            await handle.call("drop", order, timeout_s=None)
 
     async def _revive(self, number: int, lost: Handle) -> None:
         """Start a lost worker again, with all versions that are held, oldest first; whoever comes second waits."""
         async with self._reviving[number]:
             if self._handles[number] is not lost:
                 return
-            self.restarts += 1
-            fresh = await self._cluster.respawn(lost)
-            self._handles[number] = fresh
-            for ref in sorted(self._held, key=lambda one: one.version):
-                order, content = self._held[ref]
-                await fresh.call("hold", order, refs=[content], timeout_s=None)
+            for _ in range(_LOSSES):
+                self.restarts += 1
+                try:
+                    self._handles[number] = lost = await self._cluster.respawn(lost)
+                    await self._hold_all(lost)
+                    return
+                except WorkerLost:
+                    continue
+                except BaseException:
+                    await lost.kill()  # it lacks versions, and must not be asked
+                    raise
+            raise TrainingError(
+                f"{lost.name} was lost {_LOSSES} times while it was started again: see {self._cluster.logs}"
+            )
+
+    async def _hold_all(self, handle: Handle) -> None:
+        """Give a worker all versions that are held, also those that come meanwhile, oldest first."""
+        done: set[AdapterRef] = set()
+        while left := [ref for ref in self._held if ref not in done]:
+            ref = min(left, key=lambda one: one.version)
+            done.add(ref)
+            order, content = self._held[ref]
+            await handle.call("hold", order, refs=[content], timeout_s=None)
 
 
 @asynccontextmanager

@@ -142,7 +142,10 @@ def test_a_mistake_is_one_line(
     ("lines", "text"),
     [
         ([], "has no step to simulate with"),
-        ([{"step": 1, "seconds": {"sample": 1.0}, "in_flight": {}}], "Name a run with train.staleness=0"),
+        (
+            [{"step": 1, "seconds": {"sample": 1.0}, "in_flight": {}}],
+            "Name a run with train.staleness=0 and cluster.workers=0",
+        ),
         ([{"step": 1, "seconds": {"sample": 1.0, "environment": 0.0}}], "has no seconds to simulate with: 'learn'"),
         ([{"step": 1, "seconds": dict.fromkeys(("sample", "environment", "learn", "publish"), 0.0)}], "has no step"),
         (

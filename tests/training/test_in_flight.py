@@ -18,9 +18,11 @@ from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
+from mas.scenarios.world import FolderScenario
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel
+from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_staleness
 from mas.training.evaluate import Evaluation
@@ -181,7 +183,7 @@ async def test_a_run_that_goes_on_samples_what_was_in_flight(base: BaseModel, tm
     assert again.progress.versions == whole.progress.versions
 
 
-@pytest.mark.parametrize(("staleness", "dropped"), [(0, None), (1, [3, 3, 0])])
+@pytest.mark.parametrize(("staleness", "dropped"), [(0, None), (1, [6, 0, 0])])
 async def test_a_batch_that_is_too_old_is_dropped_whole_and_played_again_once(
     base: BaseModel, tmp_path: Path, staleness: int, dropped: list[int] | None
 ) -> None:
@@ -226,12 +228,20 @@ async def test_samples_of_another_policy_than_the_older_version_are_noticed(
         return tuple(msgspec.structs.replace(one, adapter=ref) for one in found)
 
     monkeypatch.setattr(TransformersEngine, "generate", current)
-    play = Rollout.play
+    play, learned = Rollout.play, asyncio.Event()
+    publish = AdapterStore.publish_all
 
     async def late(rollout: Rollout, runtime: Any, batch: Any) -> Any:
-        await asyncio.sleep(0.5 * (batch.step > 1))  # so that the engine has another version by then
+        if batch.step == 1:
+            await learned.wait()  # then the engine serves a later version than the batch names
         return await play(rollout, runtime, batch)
 
+    async def noted(store: AdapterStore, *arguments: Any, **options: Any) -> Any:
+        found = await publish(store, *arguments, **options)
+        learned.set()
+        return found
+
+    monkeypatch.setattr(AdapterStore, "publish_all", noted)
     monkeypatch.setattr(Rollout, "play", late)
     with pytest.raises(TrainingError, match="were not drawn from the policy in training"):
         await train(config_of(2, learner={"lr": 0.05}), base)
@@ -278,13 +288,35 @@ def test_where_batches_cannot_be_in_flight_is_said(base: BaseModel) -> None:
     check_staleness(setup, is_distributed=False)
     with pytest.raises(ConfigError, match="train without --bus"):
         check_staleness(setup, is_distributed=True)
-    with pytest.raises(ConfigError, match=r"learner\.recompute_layers changes the layers"):
-        Trainer(resolve_training(config_of(1, learner={"recompute_layers": True})), base)
+    again = {"source": "epochs", "count": 8, "replay": {"share": 0.5}}
+    with pytest.raises(ConfigError, match=r"train\.tasks\.replay counts tries step by step"):
+        Trainer(resolve_training(config_of(1, tasks=again)), base)
     engine = {"name": "vllm", "adapters": 5}
     slots = config_of(2).model_dump() | {"engine": engine}
     with pytest.raises(ConfigError, match=r"6 adapter versions speak at once, and engine\.adapters is 5: set it to 6"):
         check_staleness(resolve_training(Config.model_validate(slots)), is_distributed=False)
-    check_staleness(resolve_training(config_of(0, learner={"recompute_layers": True})), is_distributed=True)
+    check_staleness(resolve_training(config_of(0, tasks=again)), is_distributed=True)
+
+
+async def test_layers_that_are_computed_again_do_so_while_others_decode(base: BaseModel) -> None:
+    plain, again = [
+        (await train(config_of(1, learner={"recompute_layers": layers}), base))[0] for layers in (False, True)
+    ]
+    assert torch.equal(parameters(plain.trainable.adapters), parameters(again.trainable.adapters))
+
+
+async def test_a_frozen_role_that_speaks_as_a_trained_one_has_the_version_of_its_batch(base: BaseModel) -> None:
+    scenario = build_scenario(config_of(0).scenario)
+    assert isinstance(scenario, FolderScenario)
+    team = scenario.teams["team"]
+    planner = team.roles["planner"].model_copy(update={"trainable": False, "adapter": "executor"})
+    roles = {**team.roles, "planner": planner}
+    object.__setattr__(scenario, "teams", {"team": team.model_copy(update={"roles": roles})})
+    steps = Steps()
+    await Trainer(resolve_training(config_of(1, steps=3), scenario), base).run(steps)
+    assert steps.ages == [{0}, {1}, {1}]
+    spoken = {turn.role for own in steps.episodes for one in own for turn in one.turns if turn.adapter}
+    assert spoken == {"planner", "executor"}
 
 
 def test_two_threads_compute_with_one_model_what_each_computes_alone(base: BaseModel) -> None:

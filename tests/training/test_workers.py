@@ -96,6 +96,32 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.nightly
+async def test_versions_that_a_step_did_not_change_are_held_again(base: BaseModel, tmp_path: Path) -> None:
+    config = config_of(0, {"roles": ["planner"]}, steps=3)
+    alone = Steps()
+    await Trainer(resolve_training(config), base).run(alone)
+    trainer, steps, _ = await train(spread(config, 1), base, tmp_path)
+    assert trainer.progress.versions == {"planner": 3, "executor": 0}
+    assert steps.texts == alone.texts
+
+
+@pytest.mark.nightly
+async def test_a_run_may_go_on_with_workers_and_a_smaller_staleness(base: BaseModel, tmp_path: Path) -> None:
+    first = Trainer(
+        resolve_training(config_of(2, checkpoint_every=3, keep_checkpoints=9)), base, checkpoints=tmp_path / "kept"
+    )
+    await first.run(Steps())
+    config, steps = spread(config_of(1), 1), Steps()
+    again = Trainer(
+        resolve_training(config), base, checkpoints=tmp_path / "kept", workers=lambda: started(config, base, tmp_path)
+    )
+    assert again.resume(3)
+    await again.run(steps)
+    assert [one["in_flight"]["groups_dropped"] for one in steps.metrics] == [6, 0]
+    assert [max(own) + 3 for own in steps.ages] == [0, 1]
+
+
+@pytest.mark.nightly
 async def test_an_order_that_kills_every_worker_ends_training(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
