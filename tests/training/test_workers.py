@@ -107,6 +107,7 @@ async def test_versions_that_a_step_did_not_change_are_held_again(base: BaseMode
 
 @pytest.mark.nightly
 async def test_a_run_may_go_on_with_workers_and_a_smaller_staleness(base: BaseModel, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
     first = Trainer(
         resolve_training(config_of(2, checkpoint_every=3, keep_checkpoints=9)), base, checkpoints=tmp_path / "kept"
     )
