@@ -32,9 +32,11 @@ class Cluster(ABC):
         self.options, self.logs = options, logs.absolute()
         self._handles: dict[str, Handle] = {}
         self._counts: dict[str, int] = {}
-        self._is_open = False
+        self._is_open = self._is_closed = False
 
     async def __aenter__(self) -> Self:
+        if self._is_open or self._is_closed:
+            raise ClusterError("a cluster is entered once: open another one")
         await self._open()
         self._is_open = True
         return self
@@ -101,7 +103,9 @@ class Cluster(ABC):
 
     async def close(self) -> None:
         """Stop every worker, side by side, and leave no process; once is enough, more do nothing."""
-        self._is_open = False
+        if self._is_closed:
+            return
+        self._is_open, self._is_closed = False, True
         try:
             await asyncio.gather(*(handle.close() for handle in self._handles.values()))
         finally:

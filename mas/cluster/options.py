@@ -12,7 +12,7 @@ class ClusterOptions(Options):
 
     kind: Literal["local", "ray"] = "local"
     """`local`: subprocesses of the driver. `ray`: actors of Ray, which needs the extra `mas[ray]`."""
-    address: str | None = None
+    address: str | None = Field(default=None, pattern=r"^(auto|[^\s/:]+:\d{1,5})$")
     """Of a Ray cluster to join, `HOST:PORT` or `auto`. None: one is started on this machine."""
     cpus: float | None = Field(default=None, gt=0)
     """How many CPUs workers may ask for together; a count, not a limit on what they use. None: this machine's cores."""

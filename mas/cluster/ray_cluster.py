@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mas.cluster.ray_link import RayLink
 from mas.cluster.ray_start import (
     SessionDirectory,
     changed_variables,
+    check_listening,
     initial_options,
     keeping_loopback,
     ray_variables,
@@ -90,6 +92,8 @@ class RayCluster(Cluster):
     async def _open(self) -> None:
         if ray.is_initialized():
             raise ClusterError("this process is a driver of Ray already: close that cluster, or call ray.shutdown()")
+        if self.options.address not in (None, "auto"):
+            await check_listening(str(self.options.address))
         if self.options.address is None:
             self._session = SessionDirectory()
             self._guard = Guard(self._session.path)
@@ -101,7 +105,8 @@ class RayCluster(Cluster):
             self._variables = changed_variables(before)
         except BaseException:
             self._variables = changed_variables(before)
-            await self._close()
+            with suppress(ClusterError):  # the first error says more
+                await self._close()
             raise
 
     def _initialize(self) -> str:

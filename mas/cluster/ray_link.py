@@ -21,6 +21,8 @@ from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
 
 _POLL_S = 0.02
 _END_S = 10.0
+_PLACINGS = 3
+"""Actors that are made one after the other for one worker, if Ray ends them before they run."""
 _CONCURRENT = 10_000
 """Calls of one worker that Ray runs side by side, heartbeats among them."""
 
@@ -55,18 +57,26 @@ class RayLink(Link):
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         """See `Link`. Placing it may take half of `start_s`."""
+        self._place(await self._placed())
         self._lost = lost
-        await self._session.blocking("counting resources", self._check_totals)
-        self._actor = await self._session.blocking(f"making {self._name}", self._make)
-        limit_s = self._session.options.start_s / 2
-        try:
-            async with asyncio.timeout(limit_s):
-                placed = msgspec.msgpack.decode(await self._answer(self._actor.place.remote()), type=Placed)
-        except TimeoutError:
-            free = await self._session.blocking("counting resources", ray.available_resources)
-            raise self._not_placed(free, limit_s) from None
-        self._place(placed)
         return self._outcome(await self._answer(self._actor.start.remote()))
+
+    async def _placed(self) -> Placed:
+        """Make the actor and wait until it runs; again if its node goes before that."""
+        limit_s = self._session.options.start_s / 2
+        for remaining in reversed(range(_PLACINGS)):
+            await self._session.blocking("counting resources", self._check_totals)
+            self._actor = await self._session.blocking(f"making {self._name}", self._make)
+            try:
+                async with asyncio.timeout(limit_s):
+                    return msgspec.msgpack.decode(await self._answer(self._actor.place.remote()), type=Placed)
+            except TimeoutError:
+                break
+            except WorkerLost:
+                if remaining == 0:
+                    raise
+        free = await self._session.blocking("counting resources", ray.available_resources)
+        raise self._not_placed(free, limit_s)
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         """See `Link`."""

@@ -4,6 +4,7 @@ Ray takes much of its configuration from variables: `ray_variables` has those th
 reported to anybody (RAY_USAGE_STATS_ENABLED=0).
 """
 
+import asyncio
 import ipaddress
 import os
 import secrets
@@ -18,8 +19,10 @@ from ray._private import ray_constants
 from mas.cluster.environment import python_path
 from mas.cluster.options import ClusterOptions
 from mas.cluster.resources import cores
+from mas.core.errors import ClusterError
 
 LOOPBACK = "127.0.0.1"
+_CONNECT_S = 10.0
 _TOKEN = secrets.token_hex(32)
 """One per process: Ray reads it once."""
 
@@ -35,6 +38,24 @@ def ray_variables(address: str | None, given: Mapping[str, str]) -> dict[str, st
         if "RAY_AUTH_MODE" not in given:
             variables["RAY_AUTH_TOKEN"] = _TOKEN  # with a token there and no mode named, `ray.init` turns them on
     return variables
+
+
+async def check_listening(address: str) -> None:
+    """Refuse an address at which nobody listens: Ray itself would look for it for minutes.
+
+    Raises:
+        ClusterError: no connection within ten seconds.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except (OSError, OverflowError) as error:  # a TimeoutError among them
+        raise ClusterError(
+            f"no Ray listens at {address} ({type(error).__name__}: {error}): start one there with `ray start --head "
+            "--port PORT`, or leave the address out to start one here"
+        ) from error
+    writer.close()
 
 
 @contextmanager

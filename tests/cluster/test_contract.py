@@ -312,7 +312,7 @@ async def test_a_worker_that_does_not_close_in_time_is_killed(cluster: Cluster) 
     handle = await cluster.spawn("lingering", "cluster_workers:make_lingering")
     async with asyncio.timeout(20):
         await handle.stop(0.5)
-    assert not is_running(handle.pid or 0)
+    assert await until(lambda: not is_running(handle.pid or 0), 10)
 
 
 async def test_a_worker_that_lives_can_be_started_afresh(cluster: Cluster) -> None:
@@ -320,5 +320,5 @@ async def test_a_worker_that_lives_can_be_started_afresh(cluster: Cluster) -> No
     await handle.call("append", b"state", timeout_s=LIMIT_S)
     again = await cluster.respawn(handle)
     assert await again.call("append", b"new", timeout_s=LIMIT_S) == b"new"
-    assert not is_running(handle.pid or 0)
+    assert await until(lambda: not is_running(handle.pid or 0), 10)
     await again.stop()

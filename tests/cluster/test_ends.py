@@ -39,6 +39,8 @@ async def test_closing_leaves_no_process_and_no_directory(kind: str, tmp_path: P
     with pytest.raises(ClusterError, match=r"the cluster is closed"):
         await cluster.spawn("worker", FACTORY)
     await cluster.close()
+    with pytest.raises(ClusterError, match=r"is entered once"):
+        await cluster.__aenter__()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,6 +21,7 @@ from mas.core.errors import ClusterError, MissingPackage
         ({"store_mib": 100}, r"store_mib=100 is of Ray"),
         ({"kind": "ray", "address": "auto", "cpus": 4}, r"cpus=4\.0 is of a Ray that is started here"),
         ({"kind": "ray", "address": "auto", "gpus": 0}, r"gpus=0 is of a Ray that is started here"),
+        ({"kind": "ray", "address": "ray://head:10001"}, r"should match pattern"),
         ({"kind": "slurm"}, r"'local' or 'ray'"),
         ({"cpus": 0}, r"greater than 0"),
         ({"workers": 4}, r"Extra inputs are not permitted"),
