@@ -11,7 +11,8 @@ FACTORY = "cluster_workers:make"
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'mas[ray]'"
 )
-KINDS = ["local", pytest.param("ray", marks=needs_ray)]
+KINDS = ["local", pytest.param("ray", marks=[needs_ray, pytest.mark.nightly(shard=False)])]
+"""Ray takes seconds to start on an idle machine, and much longer beside other work."""
 
 
 def is_running(pid: int) -> bool:
