@@ -28,7 +28,7 @@ SHORT = (
 )  # fmt: skip
 SHORTER = {"algorithm=at2po": ("algorithm.options.chains=1",)}
 """What a preset needs beside two candidates."""
-ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.")
+ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.", "cluster=", "cluster.")
 """Begins overrides that need more than this process."""
 RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox")
 """Commands that need more than themselves, or take minutes: run in the tests of their own folders."""
@@ -140,7 +140,7 @@ def test_every_command_of_a_page_works(
             continue
         if any(
             word.startswith(ELSEWHERE) for word in words
-        ):  # played in tests/serving and tests/training/test_peers.py
+        ):  # played in tests/serving, and tests/training/test_peers.py and test_workers.py
             words = ["config", *(word for word in words[1:] if "=" in word and not word.startswith("run_dir="))]
         short = shortened(words, small_overrides)
         if words[0] == "train" and short[0] == "config":
