@@ -34,6 +34,7 @@ from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
 from mas.training.base import tiny_base
 from mas.training.experience.editor import QuoteEditor
+from mas.training.group_filter import filtered
 from mas.training.libraries import TrainableLibraries
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
@@ -289,7 +290,8 @@ def episodes_of(config: Config, rollout: Rollout, case: Case, number: int, done:
         if rewards.proposer is not None:
             group = paid_proposers(group, rewards.proposer)
         episodes += group
-    return rollout._filtered(episodes, rewards, trained)
+    options = config.algorithm.sampler.filter
+    return episodes if options is None else filtered(episodes, options, rewards, trained)[0]
 
 
 def found_of(name: str, base: BaseModel) -> Found:
