@@ -78,7 +78,7 @@ def unknown_key(place: Sequence[int | str], value: object) -> str:
         place, model = place[:1], Config
         name = str(place[0])
     meant = [key for key in _keys(Config) if key.rpartition(".")[2] == name]
-    near = get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+    near = get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
     elsewhere = f" The key {name!r} exists as {' and '.join(map(repr, meant))}." if meant and not near else ""
     return f"no key {_dotted(place)!r} (value {_shown(value)}).{elsewhere} {did_you_mean(name, model.model_fields)}"
 
