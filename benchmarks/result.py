@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.machine import Machine
 from benchmarks.rounds import Timing, ratio
 from mas.core.errors import RunDirectoryError
-from mas.observe.files import write_bytes_atomic
+from mas.observe.files import write_json_file
 
 LEFT_OUT = "left out"
 """Why a target was not measured whose competitor nobody asked for."""
@@ -139,7 +139,4 @@ def write_result(path: Path, result: Result) -> None:
     Raises:
         RunDirectoryError: it cannot be written.
     """
-    try:
-        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-    except OSError as error:
-        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
+    write_json_file(path, result)

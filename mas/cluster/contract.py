@@ -92,7 +92,7 @@ class Cluster(ABC):
             await handle.kill()
             await handle.close()
             await fresh.start()
-        except BaseException:
+        except BaseException:  # also if cancelled: the old handle can be tried again
             self._handles[handle.name] = handle
             raise
         return fresh

@@ -126,7 +126,7 @@ class Handle:
             self._payload(self.spec.factory, outcome)
             if self._ended.done():
                 raise WorkerLost(self._gone("the factory"))
-        except BaseException as error:
+        except BaseException as error:  # also if cancelled: no process stays
             self._finish("lost", f"it did not start: {error}")
             await self._link.kill()
             raise

@@ -28,7 +28,7 @@ class Link(ABC):
 
     @abstractmethod
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
-        """Call a method; cancelled, the worker is told to cancel it.
+        """Call a method. If this call is cancelled, the worker cancels the method.
 
         Raises:
             ClusterError: an object is not there.

@@ -65,7 +65,7 @@ class LocalLink(Link):
         ours, theirs = socket.socketpair()
         try:
             self._process = LocalProcess(theirs, self._variables(self._share), self._logs / self._name, self._guard)
-        except BaseException:
+        except BaseException:  # whatever it was, the socket is not left open
             ours.close()
             raise
         self.pid = self._process.pid
@@ -140,7 +140,7 @@ class LocalLink(Link):
             self._waiting.pop(request.id, None)
 
     def _cancel(self, number: int) -> None:
-        """Without waiting: a worker that lags behind is told when it reads on."""
+        """Tell the worker, without waiting until it has read that."""
         if self._writer is not None and not self._writer.is_closing():
             body = msgspec.msgpack.encode(Cancel(id=number))
             self._writer.write(len(body).to_bytes(4) + body)

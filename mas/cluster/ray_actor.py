@@ -58,7 +58,7 @@ class RayWorker:
         """
         task = asyncio.current_task()
         if task is None or self._turns.is_passed(number):
-            return b""  # it was cancelled before it came: nobody listens
+            return b""  # it was cancelled before it arrived, and its answer is not awaited
         self._calls[number] = task
         try:
             await self._turns.wait(number)

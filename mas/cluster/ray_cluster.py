@@ -103,7 +103,7 @@ class RayCluster(Cluster):
         try:
             self.host = await self.blocking(what, self._initialize)
             self._variables = changed_variables(before)
-        except BaseException:
+        except BaseException:  # also if cancelled: no Ray stays
             self._variables = changed_variables(before)
             with suppress(ClusterError):  # the first error says more
                 await self._close()

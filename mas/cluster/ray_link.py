@@ -85,7 +85,7 @@ class RayLink(Link):
         self._next += 1
         try:
             return self._outcome(await self._answer(actor.call.remote(number, method, payload, *objects)))
-        except BaseException:
+        except BaseException:  # cancelled or timed out: the method must not go on
             with suppress(RayError):
                 actor.cancel.remote(number)  # it may have come, or never will
             raise

@@ -41,7 +41,7 @@ def ray_variables(address: str | None, given: Mapping[str, str]) -> dict[str, st
 
 
 async def check_listening(address: str) -> None:
-    """Refuse an address at which nobody listens: Ray itself would look for it for minutes.
+    """Refuse an address that accepts no connection: Ray itself would try for minutes.
 
     Raises:
         ClusterError: no connection within ten seconds.
@@ -106,7 +106,7 @@ class SessionDirectory:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="mas-ray-", dir="/tmp" if Path("/tmp").is_dir() else None))
         self.inner = self.path / "r"
-        """Ray's own, which it opens to everybody."""
+        """Ray's directory; Ray gives every user the right to write to it."""
 
     def remove(self) -> None:
         """Remove it with what is in it."""

@@ -144,8 +144,8 @@ class RolloutWorkers:
                     return
                 except WorkerLost:
                     continue
-                except BaseException:
-                    await lost.kill()  # it lacks versions, and must not be asked
+                except BaseException:  # also if cancelled: it lacks versions, and must not be asked
+                    await lost.kill()
                     raise
             raise TrainingError(
                 f"{lost.name} was lost {_LOSSES} times while it was started again: see {self._cluster.logs}"

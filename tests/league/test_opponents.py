@@ -34,7 +34,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.training.opponents import Facing, OpponentRecord, Opponents, open_opponents, payoffs_of, points_of
+from mas.training.opponents import Facing, OpponentRecord, open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
@@ -143,22 +143,18 @@ async def test_a_task_that_comes_twice_in_a_step_has_one_opponent_and_one_seat(k
     assert {one.opponent for one in games_of(seen)} == {"luck", "best"}
 
 
-def drawn_seats(found: Opponents, step: int, tasks: Sequence[str], roles: set[str]) -> list[str]:
-    faced: dict[str, Facing] = {}
-    found.draw(step, faced, tasks, 6, roles)
-    return [faced[task].seats[0] for task in tasks]
-
-
 def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step_from_both_equally() -> None:
     config = config_of(LUCK)
     found = open_opponents(setup := resolve(config), pool_of(LUCK), is_distributed=False)
     assert found is not None
     tasks, roles = [f"task {number}" for number in range(6)], set(setup.team.roles)
-    steps = [drawn_seats(found, step, tasks, roles) for step in range(40)]
+    faced: list[dict[str, Facing]] = [{} for _ in range(41)]
+    for step, own in enumerate(faced):
+        found.draw(step if step < 40 else 7, own, tasks, 6, roles)
+    *steps, again = [[one.seats[0] for one in own.values()] for own in faced]
     assert all(Counter(seats) == {"player_0": 3, "player_1": 3} for seats in steps)
     for seats in zip(*steps, strict=True):
         assert 8 <= Counter(seats)["player_0"] <= 32, "a fair coin: beyond by chance once in ten thousand"
-    again = drawn_seats(found, 7, tasks, roles)
     assert again == steps[7]
 
 

@@ -121,6 +121,26 @@ def parameters(adapters: Mapping[str, AdapterWeights]) -> torch.Tensor:
     return torch.cat([one.flatten() for name in sorted(adapters) for one in adapters[name].parameters()])
 
 
+def play_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch of step 1 is played once the engine serves a later version than the one that it began with."""
+    play, learned = Rollout.play, asyncio.Event()
+    publish = AdapterStore.publish_all
+
+    async def late(rollout: Rollout, runtime: Any, batch: Any) -> Any:
+        if batch.step == 1:
+            await learned.wait()  # then the engine serves a later version than the batch names
+        return await play(rollout, runtime, batch)
+
+    async def noted(store: AdapterStore, *arguments: Any, **options: Any) -> Any:
+        found = await publish(store, *arguments, **options)
+        if any(one.ref.version for one in found.values()):  # the first ones are those that training begins with
+            learned.set()
+        return found
+
+    monkeypatch.setattr(AdapterStore, "publish_all", noted)
+    monkeypatch.setattr(Rollout, "play", late)
+
+
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 async def test_a_batch_is_sampled_with_versions_that_are_as_old_as_was_said(base: BaseModel, staleness: int) -> None:
     trainer, steps = await train(config_of(staleness), base)
@@ -228,21 +248,7 @@ async def test_samples_of_another_policy_than_the_older_version_are_noticed(
         return tuple(msgspec.structs.replace(one, adapter=ref) for one in found)
 
     monkeypatch.setattr(TransformersEngine, "generate", current)
-    play, learned = Rollout.play, asyncio.Event()
-    publish = AdapterStore.publish_all
-
-    async def late(rollout: Rollout, runtime: Any, batch: Any) -> Any:
-        if batch.step == 1:
-            await learned.wait()  # then the engine serves a later version than the batch names
-        return await play(rollout, runtime, batch)
-
-    async def noted(store: AdapterStore, *arguments: Any, **options: Any) -> Any:
-        found = await publish(store, *arguments, **options)
-        learned.set()
-        return found
-
-    monkeypatch.setattr(AdapterStore, "publish_all", noted)
-    monkeypatch.setattr(Rollout, "play", late)
+    play_late(monkeypatch)
     with pytest.raises(TrainingError, match="were not drawn from the policy in training"):
         await train(config_of(2, learner={"lr": 0.05}), base)
 
@@ -305,7 +311,10 @@ async def test_layers_that_are_computed_again_do_so_while_others_decode(base: Ba
     assert torch.equal(parameters(plain.trainable.adapters), parameters(again.trainable.adapters))
 
 
-async def test_a_frozen_role_that_speaks_as_a_trained_one_has_the_version_of_its_batch(base: BaseModel) -> None:
+async def test_a_frozen_role_that_speaks_as_a_trained_one_has_the_version_of_its_batch(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_late(monkeypatch)
     scenario = build_scenario(config_of(0).scenario)
     assert isinstance(scenario, FolderScenario)
     team = scenario.teams["team"]
