@@ -26,7 +26,12 @@ class Cluster(ABC):
 
     Raises:
         ClusterError: on entering, the cluster cannot be started or joined.
+
+    Attributes:
+        host: the address at which workers reach the driver's machine, once it is entered.
     """
+
+    host: str
 
     def __init__(self, options: ClusterOptions, logs: Path) -> None:
         self.options, self.logs = options, logs.absolute()

@@ -18,6 +18,7 @@ class LocalCluster(Cluster):
 
     def __init__(self, options: ClusterOptions, logs: Path) -> None:
         super().__init__(options, logs)
+        self.host = "127.0.0.1"
         self._resources = Resources(options.cpus or cores(), options.gpus or 0)
         self._opened: tuple[ObjectFiles, Guard] | None = None
 

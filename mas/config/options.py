@@ -219,23 +219,38 @@ class TraceOptions(Options):
 
 
 class WorkerOptions(ClusterOptions):
-    """Processes that play the tasks of training steps, each with a base and an engine of its own; see `ClusterOptions`.
+    """Processes that share the work of training, each with a base of its own; see `ClusterOptions`.
 
-    `workers`: how many; 0: the process that trains plays them. `worker_cpus`, `worker_gpus`: what one takes of the
-    cluster's.
+    `workers`: how many play the tasks of training steps, each with an engine of its own; 0: the process that trains
+    plays them. `learners`: how many compute gradients, the process that trains included. `worker_cpus`, `worker_gpus`,
+    `learner_cpus`, `learner_gpus`: what one of them takes of the cluster's.
     """
 
     workers: Count = 0
     worker_cpus: NonNegative = 1.0
     worker_gpus: NonNegative = 0.0
+    learners: Positive = 1
+    learner_cpus: NonNegative = 1.0
+    learner_gpus: NonNegative = 0.0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are processes beside the one that trains."""
+        return self.workers > 0 or self.learners > 1
 
     @model_validator(mode="after")
-    def _has_workers(self) -> Self:
+    def _has_processes(self) -> Self:
         fields = type(self).model_fields
-        idle = [name for name in sorted(self.model_fields_set) if getattr(self, name) != fields[name].default]
-        if idle and not self.workers:
-            value = getattr(self, idle[0])
-            raise ValueError(f"{idle[0]}={value} has no effect without workers: set cluster.workers=2, or leave it out")
+        changed = [name for name in sorted(self.model_fields_set) if getattr(self, name) != fields[name].default]
+        for name in changed:
+            prefix = name.partition("_")[0]
+            has_its_own = {"worker": self.workers > 0, "learner": self.learners > 1}.get(prefix, self.is_used)
+            if not has_its_own:
+                needed = "cluster.learners=2" if prefix == "learner" else "cluster.workers=2"
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect without {needed.partition('=')[0].partition('.')[2]}: "
+                    f"set {needed}, or leave it out"
+                )
         return self
 
 

@@ -101,13 +101,18 @@ async def make(arguments: bytes) -> RolloutWorker:
     Raises:
         ConfigError, ModelError: as in the process that learns, where they came first.
     """
-    setup, base = await asyncio.to_thread(_loaded, msgspec.json.decode(arguments, type=WorkerSetup))
+    setup, base = await asyncio.to_thread(load_setup, msgspec.json.decode(arguments, type=WorkerSetup))
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_team(setup, base, lanes=setup.train.staleness + 1))
         return RolloutWorker(base, session, Rollout(setup, plan_tasks(setup)), stack.pop_all())
 
 
-def _loaded(given: WorkerSetup) -> tuple[TrainSetup, BaseModel]:
+def load_setup(given: WorkerSetup) -> tuple[TrainSetup, BaseModel]:
+    """What a worker trains or plays, and its base.
+
+    Raises:
+        ConfigError, ModelError: as in the process that trains, where they came first.
+    """
     if Path(given.directory).is_dir():
         os.chdir(given.directory)
     config = Config.model_validate_json(given.config)

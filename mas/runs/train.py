@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from mas.config.access import TEAM_FILE, accesses_of, class_access
-from mas.config.options import Config
+from mas.config.options import Config, WorkerOptions
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.concurrency import run_blocking
@@ -28,25 +28,26 @@ from mas.observe.durations import shares_text
 from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
+from mas.runs import learner_rank, rollout_worker
 from mas.runs.resolve import checked_for_training, resolve
-from mas.runs.rollout_worker import FACTORY, setup_of
+from mas.runs.rollout_worker import setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
-from mas.training.check_setup import check_staleness, check_workers
+from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
+from mas.training.processes import Factories, OpenProcesses, Processes, open_processes
 from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
 from mas.training.step_tracing import traced_run
-from mas.training.trainer import Trainer, TrainingOutcome, Workers
+from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
-from mas.training.workers import RolloutWorkers, open_workers
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
@@ -111,9 +112,9 @@ def train_in_directory(
         kept = run.checkpoints
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
-        workers = None if base is None else _workers(config, base, run.path)
+        processes = None if base is None else _processes(config, base, run.path)
         trainer = Trainer(
-            going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, workers=workers
+            going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, processes=processes
         )
         step = trainer.progress.step if trainer.resume(from_step) else None
         outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
@@ -129,33 +130,39 @@ def _checked(
     assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
     check_staleness(setup, is_distributed=is_distributed)
-    check_workers(setup, is_distributed=is_distributed, is_started=True)
+    check_processes(setup, is_distributed=is_distributed, is_started=True)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
     return setup
 
 
-def _workers(config: Config, base: BaseModel, run: Path) -> Workers:
-    """Starts the rollout workers of a run, which leave what they print in its directory."""
+def _processes(config: Config, base: BaseModel, run: Path) -> OpenProcesses:
+    """Starts the other processes of a run, which leave what they print in its directory."""
 
     keys = [peer.key_env for peer in config.peers.values() if peer.key_env is not None]
     options = config.cluster.model_copy(update={"environment": (*config.cluster.environment, *keys)})
-    if options.workers and base.bank.device.type == "cuda" and not options.worker_gpus:
-        raise ConfigError(
-            "the learner is on a GPU, and cluster.worker_gpus=0 leaves rollout workers none: set it to 1, "
-            "or to a part of one, such as 0.25"
-        )
+    if base.bank.device.type == "cuda":
+        _check_gpus(options)
 
-    def start() -> AbstractAsyncContextManager[RolloutWorkers]:
-        return open_workers(
-            options,
-            FACTORY,
-            setup_of(config),
-            origin=base.origin,
-            threads=base.options.threads,
-            logs=run / "workers",
+    def start() -> AbstractAsyncContextManager[Processes]:
+        factories = Factories(worker=rollout_worker.FACTORY, rank=learner_rank.FACTORY, arguments=setup_of(config))
+        return open_processes(
+            options, factories, origin=base.origin, threads=base.options.threads, logs=run / "workers"
         )
 
     return start
+
+
+def _check_gpus(options: WorkerOptions) -> None:
+    shares = {
+        "worker_gpus": (options.workers, options.worker_gpus),
+        "learner_gpus": (options.learners - 1, options.learner_gpus),
+    }
+    for name, (count, share) in shares.items():
+        if count and not share:
+            raise ConfigError(
+                f"the model is on a GPU, and cluster.{name}=0 leaves {count} other processes none: set it to 1, or to "
+                "a part of one, such as 0.25"
+            )
 
 
 def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_finished: bool) -> None:

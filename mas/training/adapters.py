@@ -59,7 +59,7 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
-        is_aside = setup.train.staleness > 0 or setup.cluster.workers > 0
+        is_aside = setup.train.staleness > 0 or setup.cluster.is_used
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mas-learner") if is_aside else None
         surrogate = None if setup.method is None else setup.method.loss
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
@@ -134,7 +134,7 @@ class TrainableAdapters:
         self._check_sampled(improved)
         return improved
 
-    def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
+    async def imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
         """The warm start: cross-entropy on what was kept of the turns that were sampled from the adapters as they are.
 
         Roles learn it at their own temperature, also where it was sampled at another. What the KL is measured to, if it
@@ -143,6 +143,10 @@ class TrainableAdapters:
         Raises:
             TrainingError: the turns were not drawn from the policy in training.
         """
+        work = partial(self._imitate, kept, sampled, options)
+        return work() if self._thread is None else await finished(self._thread, work)
+
+    def _imitate(self, kept: Sequence[Turn], sampled: Sequence[Turn], options: WarmStartOptions) -> UpdateResult:
         adapter_of, learner, loss = self.assignment.warm_start_adapters(), self.learner, IMITATION
         most = max(Counter(adapter_of[turn.role] for turn in kept).values())
         passes = {"epochs": options.epochs, "minibatches": math.ceil(most / options.batch)}

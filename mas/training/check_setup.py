@@ -129,32 +129,40 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
         raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
 
 
-def check_workers(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
-    """Refuse `cluster.workers` where workers cannot play.
+def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
+    """Refuse `cluster.workers` where workers cannot play, and `cluster.learners` where nothing is shared.
 
     Args:
-        is_distributed: the team's agents are processes of their own. is_started: somebody starts workers.
+        is_distributed: the team's agents are processes of their own. is_started: somebody starts the processes.
 
     Raises:
         ConfigError: says why.
     """
-    if not setup.cluster.workers:
+    cluster = setup.cluster
+    if not cluster.is_used:
         return
+    key = f"cluster.workers={cluster.workers}" if cluster.workers else f"cluster.learners={cluster.learners}"
     why = ""
     if not is_started:
-        why = "nobody starts workers here: train with `mas train` or mas.train"
-    elif is_distributed:
-        why = "with --bus agents are processes already: train without --bus"
+        why = "nobody starts processes here: train with `mas train` or mas.train"
     elif setup.algorithm.is_training_free:
-        why = "workers get adapters, and here roles learn as text: choose an algorithm that trains adapters"
-    elif setup.algorithm.opponents is not None:
-        why = "workers do not have the players that algorithm.opponents names: train without workers"
-    elif setup.team.budget.run != Budget():
-        why = "the team's budget.run is of one process: leave it out"
-    elif setup.engine.name != "transformers":
-        why = f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
+        why = "it needs adapters, and here roles learn as text: choose an algorithm that trains adapters"
+    elif cluster.workers:
+        why = _why_no_workers(setup, is_distributed=is_distributed)
     if why:
-        raise ConfigError(f"cluster.workers={setup.cluster.workers} cannot be used here: {why}")
+        raise ConfigError(f"{key} cannot be used here: {why}")
+
+
+def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:
+    if is_distributed:
+        return "with --bus agents are processes already: train without --bus"
+    if setup.algorithm.opponents is not None:
+        return "workers do not have the players that algorithm.opponents names: train without workers"
+    if setup.team.budget.run != Budget():
+        return "the team's budget.run is of one process: leave it out"
+    if setup.engine.name != "transformers":
+        return f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
+    return ""
 
 
 def _check_weights(algorithm: AlgorithmOptions, terms: Collection[str]) -> None:

@@ -69,7 +69,7 @@ async def warm_start(
         raise TrainingError(_nothing_kept(episodes, options, rewards))
     sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
     counted("learning", 0, 0)
-    improved = trainable.imitate(kept, [turn for episode in episodes for turn in episode.turns], options)
+    improved = await trainable.imitate(kept, [turn for episode in episodes for turn in episode.turns], options)
     learned = time.perf_counter()
     counted("publishing", 0, 0)
     published = await trainable.publish(session, improved)

@@ -164,8 +164,7 @@ class BatchesInFlight:
         the batch, that the batch was `played`, and in which nothing was played since the step before (`idle_s`), and by
         how many updates the samples are older than each adapter (`staleness`).
         """
-        found: dict[str, Any] = {"in_flight": self._metrics} if self._metrics else {}
-        return found if self._workers is None else found | {"workers": dict(self._workers.metrics())}
+        return {"in_flight": self._metrics} if self._metrics else {}
 
     def files(self, session: TeamSession) -> dict[str, bytes]:
         """What a checkpoint holds of batches in flight: relative names to contents; empty where there are none."""

@@ -6,10 +6,11 @@ Shape legend: J loss tokens of a micro-batch.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from statistics import fmean
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -25,12 +26,33 @@ from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
 from mas.training.metric_accumulator import MetricAccumulator, Metrics
-from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
+from mas.training.optimiser import adamw, check_gradients, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
 from mas.training.packing_check import check_packed, short_rows, tolerance_of
 
 Logprobs = Mapping[int, Sequence[float]]
 """A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
+Reading = Literal["policy", "reference", "entropy"]
+"""What is read of completions: log-probabilities under the policy in training or the reference, or entropies."""
+
+
+class Ranks(Protocol):
+    """Other processes that compute a share of every update; see `mas.training.ranks`."""
+
+    def accumulate(
+        self,
+        learner: "Learner",
+        rows: Sequence[TrainRow],
+        tallies: Mapping[str, MetricAccumulator],
+        start: Logprobs | None,
+    ) -> None:
+        """As `Learner.accumulate`, over all processes."""
+
+    def apply(self, learner: "Learner", touched: Collection[str], norms: Mapping[str, float]) -> None:
+        """The learner has made its optimiser step: the others make it, too. `norms`: of its gradients."""
+
+    def read(self, learner: "Learner", rows: Sequence[TrainRow], what: Reading) -> Logprobs:
+        """A number for every token of the rows' completions."""
 
 
 class Learner:
@@ -45,6 +67,8 @@ class Learner:
             it follows the step that it was read in. Empty: the reference is the base.
         updates: how often adapters were updated; an update of several adapters at once is one.
         tolerance: mean nats a token by which two right ways to compute a log-probability may differ with this model.
+        ranks: other processes that share the work; None: there are none.
+        changes: how often weights were changed in another way than by an update.
 
     Raises:
         ModelError: the model does not compute packed what it computes alone.
@@ -61,7 +85,8 @@ class Learner:
         self.base = base
         self.options = options
         self.loss = loss
-        self._surrogate = surrogate
+        self.surrogate = surrogate
+        self.ranks: Ranks | None = None
         self.head = Head.of(base.model)
         self._cost = pack_cost_of(base)
         self.adapters = {name: weights.snapshot() for name, weights in adapters.items()}
@@ -70,7 +95,7 @@ class Learner:
         self.optimisers = {
             name: adamw(weights.parameters(), options, options.lr) for name, weights in self.adapters.items()
         }
-        self.updates = 0
+        self.updates = self.changes = 0
         self._taken: dict[str, dict[Tensor, Tensor]] = defaultdict(dict)
         rows = short_rows(base)
         self.tolerance = tolerance_of(base, rows)
@@ -99,6 +124,7 @@ class Learner:
         if self.loss.reference is not None:
             for name in norms:
                 self.references[name].approach(self.adapters[name], 1 - self.loss.reference.ema)
+            self.changes += 1
         return {name: tallies[name].metrics() | {"gradient_norm": fmean(norms[name])} for name in sorted(tallies)}
 
     def begin(self, lr_scale: float) -> None:
@@ -111,7 +137,7 @@ class Learner:
         what it learns is in the adapters of both."""
         other = copy(self)
         other.loss, other.options, other.references, other._taken = loss, options, {}, defaultdict(dict)
-        other.updates, other._surrogate = 0, None
+        other.updates, other.surrogate = 0, None
         other.optimisers = {name: adamw(own.parameters(), options, options.lr) for name, own in self.adapters.items()}
         return other
 
@@ -124,6 +150,7 @@ class Learner:
             state = optimiser_tensors(self.optimisers[source], self.adapters[source].parameters())
             own = {key: value.clone() for key, value in state.items()}
             restore_optimiser(self.optimisers[name], self.adapters[name].parameters(), own)
+        self.changes += 1
 
     def micro_batches(self, rows: Sequence[TrainRow]) -> list[MicroBatch]:
         """How rows go through the model: packed or padded, with or without sharing, as the options say."""
@@ -144,12 +171,22 @@ class Learner:
         adapters: Mapping[str, AdapterWeights] | None = None,
     ) -> Logprobs:
         """What the policy in training, the reference, or these adapters give the rows' completions now."""
-        speaking = adapters or (self.references if is_reference else self.adapters)
-        return self._read(rows, lambda feed: self._frozen(feed, speaking).logprobs_J)
+        if adapters is not None:
+            return self._read(rows, lambda feed: self._frozen(feed, adapters).logprobs_J)
+        return self._read_everywhere(rows, "reference" if is_reference else "policy")
 
     def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
         """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
-        return self._read(rows, lambda feed: self._frozen(feed, self.adapters).entropy_J)
+        return self._read_everywhere(rows, "entropy")
+
+    def read(self, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
+        """A number for every token of the rows' completions, computed in this process."""
+        speaking = self.references if what == "reference" else self.adapters
+        name = "entropy_J" if what == "entropy" else "logprobs_J"
+        return self._read(rows, lambda feed: getattr(self._frozen(feed, speaking), name))
+
+    def _read_everywhere(self, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
+        return self.read(rows, what) if self.ranks is None else self.ranks.read(self, rows, what)
 
     def _read(self, rows: Sequence[TrainRow], values: Callable[[BatchTensors], Tensor]) -> Logprobs:
         """A number for every token of the rows' completions."""
@@ -184,15 +221,52 @@ class Learner:
     ) -> dict[str, float]:
         """One update of every adapter that has rows, weighted as they are; returns their gradient norms. Arguments and
         errors are those of `accumulate` and `step`."""
-        self.accumulate(rows, tallies, start)
+        touched = {row.adapter for row in rows}
+        if self.ranks is None:
+            self.accumulate(rows, tallies, start)
+            return self.apply(touched, tallies)
+        self.ranks.accumulate(self, rows, tallies, start)
+        norms = self.apply(touched, tallies)
+        self.ranks.apply(self, touched, norms)
+        return norms
+
+    def apply(self, touched: Collection[str], tallies: Mapping[str, MetricAccumulator]) -> dict[str, float]:
+        """Make the optimiser step of adapters that have a gradient; returns the norms of their gradients.
+
+        Raises:
+            TrainingError: see `step`.
+        """
         if self.loss.bias_correction:
             self._correct(tallies)
-        trained = {name: weights.parameters() for name, weights in self.adapters.items()}
-        norms = gradient_norms(trained, {row.adapter for row in rows}, self.options.clip_norm)
+        norms = gradient_norms(self._trained(), touched, self.options.clip_norm)
         for name in norms:
             self.optimisers[name].step()
         self.updates += 1
         return norms
+
+    def _trained(self) -> dict[str, list[Tensor]]:
+        return {name: weights.parameters() for name, weights in self.adapters.items()}
+
+    def gradients(self, own: Collection[str], touched: Collection[str]) -> list[Tensor]:
+        """What the processes that share an update add up, in one order: the gradients of adapters, and with
+        `bias_correction` what clipping took from them. Zeros where this process had no rows.
+
+        Args:
+            own: adapters with rows in this process. touched: with rows in any.
+
+        Raises:
+            TrainingError: a gradient reached the wrong adapter, or is missing.
+        """
+        check_gradients(self._trained(), own)
+        found = []
+        for name in sorted(touched):
+            for tensor in self.adapters[name].parameters():
+                if tensor.grad is None:
+                    tensor.grad = torch.zeros_like(tensor)
+                found.append(tensor.grad)
+                if self.loss.bias_correction:
+                    found.append(self._taken[name].setdefault(tensor, torch.zeros_like(tensor)))
+        return found
 
     def accumulate(
         self, rows: Sequence[TrainRow], tallies: Mapping[str, MetricAccumulator], start: Logprobs | None = None
@@ -268,7 +342,7 @@ class Learner:
             usual_J=feed.per_token([row.usual for row in rows]) if self.loss.smoothing else None,
             smoothing_J=feed.per_token([row.smoothing for row in rows]) if self.loss.smoothing else None,
         )
-        return token_losses(signals, self.loss, self._surrogate)
+        return token_losses(signals, self.loss, self.surrogate)
 
     def _reference(self, feed: BatchTensors) -> Tensor | None:
         """Of the reference, [J]; None: the loss does not ask for it."""

@@ -1,7 +1,7 @@
 """AdamW over one set of tensors: made, its gradients checked and bounded, and its state as tensors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,8 +32,25 @@ def set_lr(optimisers: Mapping[str, AdamW], lr: float) -> None:
             group["lr"] = lr
 
 
+def check_gradients(trained: Mapping[str, Sequence[Tensor]], touched: Collection[str], what: str = "adapter") -> None:
+    """Check that exactly the sets that had rows have gradients.
+
+    Args:
+        touched: names of those that had rows. what: they are; errors name it.
+
+    Raises:
+        TrainingError: a gradient reached what had no rows, or is missing.
+    """
+    for name, parameters in trained.items():
+        missing = [tensor.grad is None for tensor in parameters]
+        if name not in touched and not all(missing):
+            raise TrainingError(f"{what} {name!r} has no rows in this step and yet a gradient reached it")
+        if name in touched and any(missing):
+            raise TrainingError(f"{what} {name!r} has rows but {sum(missing)} of its tensors have no gradient")
+
+
 def gradient_norms(
-    trained: Mapping[str, Sequence[Tensor]], touched: set[str], clip_norm: float, what: str = "adapter"
+    trained: Mapping[str, Sequence[Tensor]], touched: Collection[str], clip_norm: float, what: str = "adapter"
 ) -> dict[str, float]:
     """Norm of each touched set's gradient, now clipped. Checks all sets before any of them changes.
 
@@ -45,21 +62,16 @@ def gradient_norms(
     Raises:
         TrainingError: a gradient reached what had no rows, is missing, or is not finite.
     """
+    check_gradients(trained, touched, what)
     norms = {}
-    for name, parameters in trained.items():
-        missing = [tensor.grad is None for tensor in parameters]
-        if name not in touched:
-            if not all(missing):
-                raise TrainingError(f"{what} {name!r} has no rows in this step and yet a gradient reached it")
-            continue
-        if any(missing):
-            raise TrainingError(f"{what} {name!r} has rows but {sum(missing)} of its tensors have no gradient")
-        norms[name] = float(torch.nn.utils.clip_grad_norm_(parameters, clip_norm))
-        if not math.isfinite(norms[name]):
-            raise TrainingError(
-                f"the gradient of {what} {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
-                "finite; this update changed no adapter"
-            )
+    for name in trained:
+        if name in touched:
+            norms[name] = float(torch.nn.utils.clip_grad_norm_(trained[name], clip_norm))
+            if not math.isfinite(norms[name]):
+                raise TrainingError(
+                    f"the gradient of {what} {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
+                    "finite; this update changed no adapter"
+                )
     return norms
 
 

@@ -6,7 +6,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.adapters import TrainableAdapters
-from mas.training.check_setup import check_staleness, check_workers
+from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, evaluate
 from mas.training.experience.library import Library
@@ -28,6 +28,7 @@ from mas.training.in_flight import BatchesInFlight
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries
 from mas.training.opponents import Pool, open_opponents
+from mas.training.processes import OpenProcesses, Processes
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
@@ -37,10 +38,6 @@ from mas.training.step_tracing import traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable
 from mas.training.watcher import Metrics, Watcher
-from mas.training.workers import RolloutWorkers
-
-Workers = Callable[[], AbstractAsyncContextManager[RolloutWorkers]]
-"""Starts rollout workers, and ends them."""
 
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
@@ -70,7 +67,7 @@ class Trainer:
         tasks: what the steps play; None: what `train.tasks` says.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
-        workers: starts the rollout workers that `cluster.workers` says; None: there can be none.
+        processes: starts the rollout workers and learner ranks that `cluster` says; None: there can be none.
 
     Raises:
         ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
@@ -86,7 +83,7 @@ class Trainer:
         tasks: TaskPlan | None = None,
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
-        workers: Workers | None = None,
+        processes: OpenProcesses | None = None,
     ) -> None:
         self.setup = setup
         self.base = base
@@ -94,9 +91,10 @@ class Trainer:
         self.tasks = plan_tasks(setup) if tasks is None else tasks
         self.trainable = _trainable(setup, base)
         check_staleness(setup, is_distributed=opening is not None)
-        check_workers(setup, is_distributed=opening is not None, is_started=workers is not None)
-        self._workers = workers if setup.cluster.workers else None
-        lanes = setup.train.staleness + 1 if setup.train.staleness and self._workers is None else 0
+        check_processes(setup, is_distributed=opening is not None, is_started=processes is not None)
+        self._open_processes = processes if setup.cluster.is_used else None
+        self._processes = Processes()
+        lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
         self._open = partial(open_team, setup, base, lanes=lanes) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
@@ -145,8 +143,10 @@ class Trainer:
         async with AsyncExitStack() as stack:
             environments = stack.enter_context(measuring())
             session = await stack.enter_async_context(self._open())
-            workers = None if self._workers is None else await stack.enter_async_context(self._workers())
-            await stack.enter_async_context(self.in_flight.open(session, workers))
+            if self._open_processes is not None:
+                self._processes = await stack.enter_async_context(self._open_processes())
+                self._share_updates(self._processes)
+            await stack.enter_async_context(self.in_flight.open(session, self._processes.workers))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             await stack.enter_async_context(self.rollout.playing(session, self.base))
             on_open()
@@ -166,6 +166,10 @@ class Trainer:
                     self._save(session, on_phase)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+
+    def _share_updates(self, processes: Processes) -> None:
+        assert isinstance(self.trainable, TrainableAdapters)
+        self.trainable.learner.ranks = processes.ranks
 
     def _spent(self) -> Metrics:
         return {**cost_metrics(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
@@ -272,7 +276,7 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics |= self.rollout.metrics() | self.in_flight.metrics()
+        metrics |= self.rollout.metrics() | self.in_flight.metrics() | self._processes.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {

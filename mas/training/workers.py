@@ -6,15 +6,13 @@ is started again and gets the versions that are held, and its orders are played 
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.records import Ref
-from mas.cluster.registry import open_cluster
 from mas.config.options import WorkerOptions
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
@@ -37,7 +35,7 @@ class HeldVersionOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolloutWorkers:
-    """Satisfies `mas.training.task_batch.TaskPlayer`. Made by `open_workers`.
+    """Satisfies `mas.training.task_batch.TaskPlayer`. Made by `start_workers`.
 
     Attributes:
         restarts: how often a worker was started again.
@@ -161,25 +159,22 @@ class RolloutWorkers:
             await handle.call("hold", order, refs=[content], timeout_s=None)
 
 
-@asynccontextmanager
-async def open_workers(
-    options: WorkerOptions, factory: str, arguments: bytes, *, origin: Origin, threads: int, logs: Path
-) -> AsyncIterator[RolloutWorkers]:
-    """Start the workers, and end them with the block.
+async def start_workers(
+    cluster: Cluster, options: WorkerOptions, factory: str, arguments: bytes, *, origin: Origin, threads: int
+) -> RolloutWorkers:
+    """Start the workers.
 
     Args:
         factory, arguments: see `Cluster.spawn`; the worker has `hold`, `drop` and `play`.
-        origin: of the base of the adapters. logs: a directory for what workers print.
+        origin: of the base of the adapters.
 
     Raises:
-        ClusterError: they cannot be started. MissingPackage: Ray is asked for, and not installed.
+        ClusterError: they cannot be started.
     """
-    async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(open_cluster(options, logs))
-        spawns = [
-            cluster.spawn(
-                "rollout", factory, arguments, cpus=options.worker_cpus, gpus=options.worker_gpus, threads=threads
-            )
-            for _ in range(options.workers)
-        ]
-        yield RolloutWorkers(cluster, await together(spawns, "spawn"), origin)
+    spawns = [
+        cluster.spawn(
+            "rollout", factory, arguments, cpus=options.worker_cpus, gpus=options.worker_gpus, threads=threads
+        )
+        for _ in range(options.workers)
+    ]
+    return RolloutWorkers(cluster, await together(spawns, "spawn"), origin)

@@ -22,9 +22,10 @@ from mas.runs.resolve import resolve_training
 from mas.runs.rollout_worker import FACTORY, setup_of
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
-from mas.training.check_setup import check_workers
+from mas.training.check_setup import check_processes
+from mas.training.processes import Factories, Processes, open_processes
 from mas.training.trainer import Trainer
-from mas.training.workers import HeldVersionOrder, RolloutWorkers, open_workers
+from mas.training.workers import HeldVersionOrder, RolloutWorkers
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +37,23 @@ def spread(config: Config, workers: int = 2, **cluster: Any) -> Config:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update={"workers": workers, **cluster})})
 
 
-def started(config: Config, base: BaseModel, logs: Path) -> AbstractAsyncContextManager[RolloutWorkers]:
-    return open_workers(config.cluster, FACTORY, setup_of(config), origin=base.origin, threads=1, logs=logs)
+def started(config: Config, base: BaseModel, logs: Path) -> AbstractAsyncContextManager[Processes]:
+    factories = Factories(worker=FACTORY, rank="nowhere:make", arguments=setup_of(config))
+    return open_processes(config.cluster, factories, origin=base.origin, threads=1, logs=logs)
 
 
 async def train(config: Config, base: BaseModel, logs: Path) -> tuple[Trainer, Steps, list[RolloutWorkers]]:
     steps, opened = Steps(), list[RolloutWorkers]()
 
     @asynccontextmanager
-    async def workers() -> AsyncIterator[RolloutWorkers]:
+    async def processes() -> AsyncIterator[Processes]:
         async with started(config, base, logs) as found:
-            opened.append(found)
+            assert found.workers is not None
+            assert found.ranks is None
+            opened.append(found.workers)
             yield found
 
-    trainer = Trainer(resolve_training(config), base, workers=workers)
+    trainer = Trainer(resolve_training(config), base, processes=processes)
     await trainer.run(steps)
     return trainer, steps, opened
 
@@ -114,7 +118,7 @@ async def test_a_run_may_go_on_with_workers_and_a_smaller_staleness(base: BaseMo
     await first.run(Steps())
     config, steps = spread(config_of(1), 1), Steps()
     again = Trainer(
-        resolve_training(config), base, checkpoints=tmp_path / "kept", workers=lambda: started(config, base, tmp_path)
+        resolve_training(config), base, checkpoints=tmp_path / "kept", processes=lambda: started(config, base, tmp_path)
     )
     assert again.resume(3)
     await again.run(steps)
@@ -136,9 +140,7 @@ async def test_a_worker_that_cannot_be_made_is_one_error(base: BaseModel, tmp_pa
     config = spread(config_of(0), workers=1)
     broken = config.model_copy(update={"model": config.model.model_copy(update={"path": str(tmp_path / "gone")})})
     with pytest.raises(Exception, match=r"rollout-0.*gone"):
-        async with open_workers(
-            config.cluster, FACTORY, setup_of(broken), origin=base.origin, threads=1, logs=tmp_path
-        ):
+        async with started(broken, base, tmp_path):
             pytest.fail("it was made")
 
 
@@ -165,10 +167,10 @@ async def test_a_worker_speaks_as_the_version_that_it_was_given_and_refuses_a_da
 
 def test_where_workers_cannot_play_is_said(base: BaseModel) -> None:
     def check(config: Config, *, is_distributed: bool = False, is_started: bool = True) -> None:
-        check_workers(resolve_training(config), is_distributed=is_distributed, is_started=is_started)
+        check_processes(resolve_training(config), is_distributed=is_distributed, is_started=is_started)
 
     check(spread(config_of(0)))
-    with pytest.raises(ConfigError, match="nobody starts workers here"):
+    with pytest.raises(ConfigError, match="nobody starts processes here"):
         Trainer(resolve_training(spread(config_of(0))), base)
     with pytest.raises(ConfigError, match="train without --bus"):
         check(spread(config_of(0)), is_distributed=True)

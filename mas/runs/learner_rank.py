@@ -1,0 +1,128 @@
+"""A learner rank: the process that computes a share of every update for another one that trains."""
+
+import asyncio
+from collections import defaultdict
+
+import msgspec
+import safetensors.torch
+import torch
+
+from mas.config.options import LearnerOptions
+from mas.config.updates import LossOptions
+from mas.runs.rollout_worker import WorkerSetup, load_setup
+from mas.serving.model import BaseModel
+from mas.training.batch import TrainRow
+from mas.training.learner import Learner, Reading
+from mas.training.losses.tokens import Surrogate
+from mas.training.metric_accumulator import MetricAccumulator
+from mas.training.optimiser import adamw, restore_kept, set_lr
+from mas.training.rank_group import (
+    ApplyOrder,
+    JoinOrder,
+    RankGroup,
+    ReadOrder,
+    ShareOrder,
+    ShareReply,
+    StateOrder,
+    TokenMetrics,
+)
+from mas.training.saved import initial_adapters
+from mas.training.setup import TrainSetup
+from mas.training.updates.build_update import loss_of
+
+FACTORY = "mas.runs.learner_rank:make"
+
+
+class LearnerRank:
+    """Computes shares of updates. Its methods run one at a time, as none of them is asynchronous."""
+
+    def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
+        self._surrogate: Surrogate | None = None if setup.method is None else setup.method.loss
+        self._learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm))
+        self._group: RankGroup | None = None
+
+    def join(self, payload: bytes) -> bytes:
+        """Join a group, and leave the one of before.
+
+        Raises:
+            ClusterError: the others did not come.
+        """
+        self._group = None
+        self._group = RankGroup(msgspec.msgpack.decode(payload, type=JoinOrder))
+        return b""
+
+    def hold(self, payload: bytes, content: bytes) -> bytes:
+        """Become the learner of an order.
+
+        Raises:
+            CheckpointError: its tensors are of other adapters.
+        """
+        order, tensors = msgspec.msgpack.decode(payload, type=StateOrder), safetensors.torch.load(content)
+        learner = self._learner
+        learner.loss = LossOptions.model_validate_json(order.loss)
+        learner.options = LearnerOptions.model_validate_json(order.options)
+        learner.surrogate = self._surrogate if order.is_own_surrogate else None
+        learner.begin(1.0)
+        adapters = {name: weights.parameters() for name, weights in learner.adapters.items()}
+        learner.optimisers = {name: adamw(own, learner.options, learner.options.lr) for name, own in adapters.items()}
+        restore_kept(adapters, learner.optimisers, _below("adapters/", tensors), "set of adapters")
+        references = _below("references/", tensors)
+        learner.references = {name: one.snapshot() for name, one in learner.adapters.items()} if references else {}
+        for name, weights in learner.references.items():
+            for at, tensor in enumerate(weights.parameters()):
+                tensor.copy_(references[f"{name}/{at}"])
+        return b""
+
+    def accumulate(self, payload: bytes) -> bytes:
+        """Compute the gradients of a share, and add them up over the group."""
+        order = msgspec.msgpack.decode(payload, type=ShareOrder)
+        group, self._group = self._group, None  # left, if anything fails: the others must not wait
+        assert group is not None
+        start = {id(row.turn): own for row, own in zip(order.rows, order.start, strict=True)} if order.start else None
+        found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
+        self._learner.accumulate(order.rows, found, start)
+        own = {row.adapter for row in order.rows}
+        is_whole = group.add_up(self._learner.gradients(own, order.touched))
+        if is_whole:
+            self._group = group
+        metrics = {name: _wire(one, order.rows) for name, one in found.items()}
+        return msgspec.msgpack.encode(ShareReply(metrics=metrics, is_whole=is_whole))
+
+    def apply(self, payload: bytes) -> bytes:
+        """Make the optimiser step; the norms of the gradients."""
+        order = msgspec.msgpack.decode(payload, type=ApplyOrder)
+        set_lr(self._learner.optimisers, order.lr)
+        norms = self._learner.apply(order.touched, defaultdict(MetricAccumulator))
+        return msgspec.msgpack.encode(norms)
+
+    def read(self, payload: bytes) -> bytes:
+        """A number for every token of the completions of an order."""
+        order = msgspec.msgpack.decode(payload, type=ReadOrder)
+        found = self._learner.read(order.rows, msgspec.convert(order.what, Reading))
+        return msgspec.msgpack.encode([found[id(row.turn)] for row in order.rows])
+
+
+def _wire(found: MetricAccumulator, rows: list[TrainRow]) -> TokenMetrics:
+    places = {id(row.turn): at for at, row in enumerate(rows)}
+    values = {name: value.detach().cpu().contiguous() for name, value in found.values().items()}
+    return TokenMetrics(
+        rows=found.rows, row_of=[places[id(turn)] for turn in found.turns], values=safetensors.torch.save(values)
+    )
+
+
+def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+
+
+async def make(arguments: bytes) -> LearnerRank:
+    """A rank; see `mas.runs.rollout_worker.setup_of`.
+
+    Raises:
+        ConfigError, ModelError: as in the process that trains, where they came first.
+    """
+
+    def load() -> LearnerRank:
+        setup, base = load_setup(msgspec.json.decode(arguments, type=WorkerSetup))
+        return LearnerRank(setup.with_start(None), base)
+
+    return await asyncio.to_thread(load)

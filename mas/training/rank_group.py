@@ -1,0 +1,179 @@
+"""The processes that share an update, as a process group of torch, and what its members tell each other.
+
+Gradients are added up by gloo, on every device: those of adapters are small. The group listens at the address of the
+cluster only.
+"""
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from mas.core.errors import ClusterError
+from mas.training.batch import TrainRow
+
+_SLOWEST_SHARE = timedelta(hours=6)
+"""A member may be so much slower than another one; one that has died is noticed at once."""
+
+
+class JoinOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Join a group as the member `rank` of `world`, which meet at `host` and `port` within so many seconds."""
+
+    host: str
+    port: int
+    rank: int
+    world: int
+    limit_s: float
+
+
+class ShareOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Compute the gradients of these rows, and add them up over the group.
+
+    Attributes:
+        touched: adapters that have rows in any process.
+        start: log-probabilities at the start of the step, of each row; empty: those of now.
+    """
+
+    rows: list[TrainRow]
+    touched: list[str]
+    start: list[list[float]] = []
+
+
+class TokenMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `MetricAccumulator` was given of one adapter: rows, the row of every token, and the tensors of its values.
+
+    `values`: in the format of safetensors.
+    """
+
+    rows: int
+    row_of: list[int]
+    values: bytes
+
+
+class ShareReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Adapter -> its metrics. `is_whole`: the gradients were added up; else a member of the group was lost."""
+
+    metrics: dict[str, TokenMetrics]
+    is_whole: bool
+
+
+class ApplyOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Make the optimiser step of these adapters with this learning rate."""
+
+    touched: list[str]
+    lr: float
+
+
+class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Read a number for every token of these rows' completions; `what`: see `mas.training.learner.Reading`."""
+
+    rows: list[TrainRow]
+    what: str
+
+
+class StateOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Become the learner whose tensors come with the order.
+
+    Attributes:
+        loss, options: as JSON. is_own_surrogate: the policy loss is the algorithm's own function.
+    """
+
+    loss: str
+    options: str
+    is_own_surrogate: bool
+
+
+class RankGroup:
+    """One member of a group. Making it waits for the others.
+
+    Args:
+        listening: where the members meet, of member 0; None in the others.
+
+    Raises:
+        ClusterError: the others did not come in time.
+    """
+
+    def __init__(self, order: JoinOrder, listening: socket.socket | None = None) -> None:
+        limit, is_first = timedelta(seconds=order.limit_s), listening is not None
+        more: dict[str, Any] = {} if listening is None else {"master_listen_fd": listening.detach()}
+        gloo: Any = dist.ProcessGroupGloo  # its options are not in torch's type stubs
+        try:
+            self._store = dist.TCPStore(  # type: ignore[attr-defined]
+                order.host, order.port, None, is_first, limit, False, **more
+            )
+            options = gloo._Options()
+            options._devices = [gloo.create_device(hostname=_own_address(order.host))]
+            options._timeout, options._threads = limit, 1
+            self._group = gloo(self._store, order.rank, order.world, options)
+        except (OSError, RuntimeError) as error:
+            raise ClusterError(f"learner {order.rank} of {order.world} found no group: {error}") from error
+
+    def add_up(self, tensors: Sequence[Tensor]) -> bool:
+        """Replace all tensors by their sums over the members, with one exchange; False: a member was lost."""
+        flat = torch.cat([tensor.reshape(-1).to("cpu", torch.float32) for tensor in tensors])
+        options = dist.AllreduceOptions()
+        options.timeout = _SLOWEST_SHARE
+        try:
+            self._group.allreduce([flat], options).wait()
+        except RuntimeError:
+            return False
+        for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+        return True
+
+
+def _own_address(host: str) -> str:
+    """The address of this machine at which `host` reaches it. Nothing is sent."""
+    with socket.socket(_family(host), socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return str(probe.getsockname()[0])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def listen(host: str) -> socket.socket:
+    """A socket at a free port of this address.
+
+    Raises:
+        ClusterError: there is none.
+    """
+    listening = socket.socket(_family(host))
+    try:
+        listening.bind((host, 0))
+        listening.listen()
+    except OSError as error:
+        with suppress(OSError):
+            listening.close()
+        raise ClusterError(f"learners cannot meet at {host}: {error}") from error
+    return listening
+
+
+def deal(rows: Sequence[TrainRow], count: int) -> list[list[TrainRow]]:
+    """So many shares of the rows, in order, with about as many tokens each; a group is never split.
+
+    A prompt that several rows of a group have counts once.
+    """
+    groups: dict[tuple[str, object], list[TrainRow]] = {}
+    for row in rows:
+        groups.setdefault((row.adapter, row.turn.group), []).append(row)
+    costs = [_tokens(group) for group in groups.values()]
+    shares: list[list[list[TrainRow]]] = [[] for _ in range(count)]
+    done, total = 0, sum(costs)
+    for group, cost in zip(groups.values(), costs, strict=True):
+        shares[min(count - 1, (2 * done + cost) * count // (2 * total))].append(group)
+        done += cost
+    return [list(chain.from_iterable(share)) for share in shares]
+
+
+def _tokens(rows: Sequence[TrainRow]) -> int:
+    prompts = {row.turn.prompt_ids for row in rows}
+    return sum(map(len, prompts)) + sum(len(row.turn.completion_ids) for row in rows)
