@@ -70,6 +70,9 @@ class BatchesInFlight:
 
     Args:
         base: of the adapters that are trained; None: no adapter is.
+
+    Attributes:
+        idle: time in which nothing is played, neither batches nor an evaluation.
     """
 
     def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
@@ -82,7 +85,7 @@ class BatchesInFlight:
         self._held: set[AdapterRef] = set()
         self._holding = AsyncExitStack()
         self._workers: RolloutWorkers | None = None
-        self._idle = IdleTime()
+        self.idle = IdleTime()
         self._metrics: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -122,7 +125,7 @@ class BatchesInFlight:
             return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
         began, dropped = time.perf_counter(), 0
         if not self._flights:  # what was before the first step is not idle time of steps
-            self._idle.take()
+            self.idle.take()
         for number in range(step, min(step + self._staleness + 1, last)):
             if number not in self._flights:
                 dropped += await self._begin(session, number, ahead=number - step)
@@ -131,7 +134,7 @@ class BatchesInFlight:
         assert flight.task is not None
         played = await flight.task
         waited = time.perf_counter() - began
-        with self._idle.busy():  # it may play tasks in place of others
+        with self.idle.busy():  # it may play tasks in place of others
             episodes = await self._rollout.settle(flight.runtime, flight.batch, played)
         versions = self._trainable.versions(session)
         self._metrics = {
@@ -139,7 +142,7 @@ class BatchesInFlight:
             "groups_dropped": dropped,
             "waited_s": waited,
             "played_s": flight.seconds,
-            "idle_s": self._idle.take(),
+            "idle_s": self.idle.take(),
             "staleness": {name: versions[name] - version for name, version in flight.versions.items()},
         }
         return [_of_earlier_step(episode, versions) for episode in episodes]
@@ -248,7 +251,7 @@ class BatchesInFlight:
 
     async def _play(self, flight: _Flight) -> PlayedGroups:
         began = time.perf_counter()
-        with traced_rollout(self._trace), self._idle.busy():
+        with traced_rollout(self._trace), self.idle.busy():
             played = await self._rollout.play(flight.runtime, flight.batch)
         flight.seconds = time.perf_counter() - began
         return played

@@ -206,15 +206,16 @@ class Trainer:
         for name, temperature, scenes in kinds:
             told = partial(on_phase, f"{name} evaluation")
             told(0, tasks)
-            found = await evaluate(
-                session.runtime,
-                self.setup.scenario,
-                tasks,
-                temperature=temperature,
-                seed=seed,
-                scenes=scenes,
-                progress=told,
-            )
+            with self.in_flight.idle.busy():
+                found = await evaluate(
+                    session.runtime,
+                    self.setup.scenario,
+                    tasks,
+                    temperature=temperature,
+                    seed=seed,
+                    scenes=scenes,
+                    progress=told,
+                )
             if self.progress.step == 0 and found.unplayed == len(found.episodes):  # nor could any in step 1
                 cause = found.episodes[0].cause
                 raise TrainingError(f"none of the {found.unplayed} held-out tasks could be played: {cause}")
