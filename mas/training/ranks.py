@@ -41,6 +41,8 @@ from mas.training.rank_group import (
 
 _LOSSES = 3
 """How often the work of one update may be lost before training ends."""
+_MEET_S = 30.0
+"""Ranks that have started meet within so many seconds; one that is lost meanwhile keeps the others for as long."""
 _SAME = 1e-4
 """Norms of the same gradients may differ by so much, as a share, between two processors."""
 T = TypeVar("T")
@@ -181,10 +183,9 @@ class LearnerRanks:
                 except WorkerLost:
                     return False
         listening = listen(self._cluster.host)
-        limit_s = self._cluster.options.start_s
         host, port = listening.getsockname()[:2]
         orders = [
-            JoinOrder(host=host, port=port, rank=rank, world=self.count, limit_s=limit_s) for rank in range(self.count)
+            JoinOrder(host=host, port=port, rank=rank, world=self.count, limit_s=_MEET_S) for rank in range(self.count)
         ]
         calls = self._call("join", [_encoded(order) for order in orders[1:]])
         try:

@@ -66,7 +66,7 @@ class ThreadCluster:
 
     host, logs = "127.0.0.1", Path("logs")
 
-    options = ClusterOptions(start_s=20)
+    options = ClusterOptions()
 
     async def put(self, content: bytes) -> bytes:
         return content
