@@ -219,23 +219,32 @@ class TraceOptions(Options):
 
 
 class WorkerOptions(ClusterOptions):
-    """Processes that play the tasks of training steps, each with a base and an engine of its own; see `ClusterOptions`.
+    """Processes beside the one that trains, each with a base and an engine of its own; see `ClusterOptions`.
 
-    `workers`: how many; 0: the process that trains plays them. `worker_cpus`, `worker_gpus`: what one takes of the
-    cluster's.
+    `workers` play the tasks of training steps; 0: the process that trains plays them. `engines` are asked by the
+    process that trains in place of an engine of its own; 0: it has one. There are workers or engines, not both.
+    `worker_cpus`, `worker_gpus`: what one of them takes of the cluster's.
     """
 
     workers: Count = 0
+    engines: Count = 0
     worker_cpus: NonNegative = 1.0
     worker_gpus: NonNegative = 0.0
 
     @model_validator(mode="after")
-    def _has_workers(self) -> Self:
+    def _has_processes(self) -> Self:
         fields = type(self).model_fields
         idle = [name for name in sorted(self.model_fields_set) if getattr(self, name) != fields[name].default]
-        if idle and not self.workers:
-            value = getattr(self, idle[0])
-            raise ValueError(f"{idle[0]}={value} has no effect without workers: set cluster.workers=2, or leave it out")
+        if idle and not (self.workers or self.engines):
+            raise ValueError(
+                f"{idle[0]}={getattr(self, idle[0])} has no effect without workers: set cluster.workers=2 (or "
+                "cluster.engines=2), or leave it out"
+            )
+        if self.workers and self.engines:
+            raise ValueError(
+                f"workers={self.workers} have engines of their own, and engines={self.engines} are of a process that "
+                "plays the tasks itself: set one of cluster.workers and cluster.engines"
+            )
         return self
 
 

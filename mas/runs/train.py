@@ -6,7 +6,7 @@ so that the files end as if the run had never been killed. A run killed before i
 
 import errno
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,14 +28,16 @@ from mas.observe.durations import shares_text
 from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
+from mas.runs import engine_worker, rollout_worker
 from mas.runs.resolve import checked_for_training, resolve
-from mas.runs.rollout_worker import FACTORY, setup_of
+from mas.runs.worker_setup import setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
-from mas.training.check_setup import check_staleness, check_workers
+from mas.training.check_setup import check_engines, check_staleness, check_workers
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
+from mas.training.engine_processes import open_engines
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
@@ -44,9 +46,9 @@ from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
 from mas.training.step_tracing import traced_run
-from mas.training.trainer import Trainer, TrainingOutcome, Workers
+from mas.training.trainer import Engines, Trainer, TrainingOutcome, Workers
 from mas.training.watch import RunWatcher
-from mas.training.workers import RolloutWorkers, open_workers
+from mas.training.workers import open_workers
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
@@ -100,6 +102,8 @@ def train_in_directory(
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
     base = _base(setup, console)
+    if base is not None:
+        _check_gpus(config, base)
     config = _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
     if base is not None and config.train.start is not None and not list_checkpoints(path / "checkpoints"):
@@ -111,9 +115,15 @@ def train_in_directory(
         kept = run.checkpoints
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
-        workers = None if base is None else _workers(config, base, run.path)
         trainer = Trainer(
-            going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, workers=workers
+            going,
+            base,
+            checkpoints=kept,
+            opening=opening,
+            judges=judges,
+            opponents=opponents,
+            workers=None if base is None else _workers(config, base, run.path),
+            engines=None if base is None else _engines(config, base, run.path),
         )
         step = trainer.progress.step if trainer.resume(from_step) else None
         outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
@@ -130,32 +140,40 @@ def _checked(
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
     check_staleness(setup, is_distributed=is_distributed)
     check_workers(setup, is_distributed=is_distributed, is_started=True)
+    check_engines(setup, is_distributed=is_distributed, is_started=True)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
     return setup
 
 
 def _workers(config: Config, base: BaseModel, run: Path) -> Workers:
     """Starts the rollout workers of a run, which leave what they print in its directory."""
-
     keys = [peer.key_env for peer in config.peers.values() if peer.key_env is not None]
     options = config.cluster.model_copy(update={"environment": (*config.cluster.environment, *keys)})
-    if options.workers and base.bank.device.type == "cuda" and not options.worker_gpus:
+    return lambda: open_workers(
+        options,
+        rollout_worker.FACTORY,
+        setup_of(config),
+        origin=base.origin,
+        threads=base.options.threads,
+        logs=run / "workers",
+    )
+
+
+def _engines(config: Config, base: BaseModel, run: Path) -> Engines:
+    """Starts the engine replicas of a run, which leave what they print in its directory."""
+    arguments = setup_of(config)
+    return lambda: open_engines(config.cluster, engine_worker.FACTORY, arguments, base=base, logs=run / "workers")
+
+
+def _check_gpus(config: Config, base: BaseModel) -> None:
+    """Refuse processes without a GPU beside a learner that has one: they would compute on CPUs."""
+    options = config.cluster
+    if (options.workers or options.engines) and base.bank.device.type == "cuda" and not options.worker_gpus:
+        processes = "rollout workers" if options.workers else "engine replicas"
         raise ConfigError(
-            "the learner is on a GPU, and cluster.worker_gpus=0 leaves rollout workers none: set it to 1, "
-            "or to a part of one, such as 0.25"
+            f"the learner is on a GPU, and cluster.worker_gpus=0 leaves {processes} none: set it to 1, or to a part of "
+            "one, such as 0.25"
         )
-
-    def start() -> AbstractAsyncContextManager[RolloutWorkers]:
-        return open_workers(
-            options,
-            FACTORY,
-            setup_of(config),
-            origin=base.origin,
-            threads=base.options.threads,
-            logs=run / "workers",
-        )
-
-    return start
 
 
 def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_finished: bool) -> None:

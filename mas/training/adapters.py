@@ -59,7 +59,7 @@ class TrainableAdapters:
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
-        is_aside = setup.train.staleness > 0 or setup.cluster.workers > 0
+        is_aside = setup.train.staleness > 0 or setup.cluster.workers > 0 or setup.cluster.engines > 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mas-learner") if is_aside else None
         surrogate = None if setup.method is None else setup.method.loss
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)

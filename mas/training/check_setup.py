@@ -157,6 +157,30 @@ def check_workers(setup: Setup, *, is_distributed: bool, is_started: bool) -> No
         raise ConfigError(f"cluster.workers={setup.cluster.workers} cannot be used here: {why}")
 
 
+def check_engines(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
+    """Refuse `cluster.engines` where the process that trains cannot ask engine replicas.
+
+    Args:
+        is_distributed: the team's agents are processes of their own. is_started: somebody starts replicas.
+
+    Raises:
+        ConfigError: says why.
+    """
+    if not setup.cluster.engines:
+        return
+    why = ""
+    if not is_started:
+        why = "nobody starts engine replicas here: train with `mas train` or mas.train"
+    elif is_distributed:
+        why = "with --bus each agent has an engine of its own: train without --bus"
+    elif setup.engine.name == "vllm_server":
+        why = "the servers are started by others: name further ones with engine.remote.replicas"
+    elif setup.engine.name == "openai":
+        why = "the model is on a server elsewhere: use engine=transformers or engine=vllm"
+    if why:
+        raise ConfigError(f"cluster.engines={setup.cluster.engines} cannot be used here: {why}")
+
+
 def _check_weights(algorithm: AlgorithmOptions, terms: Collection[str]) -> None:
     weights = {f"stages[{number}].weights": stage.weights for number, stage in enumerate(algorithm.stages)}
     for key, own in {"reward.weights": algorithm.reward.weights, **weights}.items():

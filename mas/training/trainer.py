@@ -5,8 +5,8 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,9 @@ from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.replicated_engine import ReplicatedEngine
 from mas.training.adapters import TrainableAdapters
-from mas.training.check_setup import check_staleness, check_workers
+from mas.training.check_setup import check_engines, check_staleness, check_workers
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, evaluate
 from mas.training.experience.library import Library
@@ -41,6 +42,8 @@ from mas.training.workers import RolloutWorkers
 
 Workers = Callable[[], AbstractAsyncContextManager[RolloutWorkers]]
 """Starts rollout workers, and ends them."""
+Engines = Callable[[], AbstractAsyncContextManager[ReplicatedEngine]]
+"""Starts engine replicas, and ends them."""
 
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
@@ -71,6 +74,7 @@ class Trainer:
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
         workers: starts the rollout workers that `cluster.workers` says; None: there can be none.
+        engines: starts the engine replicas that `cluster.engines` says; None: there can be none.
 
     Raises:
         ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
@@ -87,6 +91,7 @@ class Trainer:
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
         workers: Workers | None = None,
+        engines: Engines | None = None,
     ) -> None:
         self.setup = setup
         self.base = base
@@ -95,9 +100,11 @@ class Trainer:
         self.trainable = _trainable(setup, base)
         check_staleness(setup, is_distributed=opening is not None)
         check_workers(setup, is_distributed=opening is not None, is_started=workers is not None)
+        check_engines(setup, is_distributed=opening is not None, is_started=engines is not None)
         self._workers = workers if setup.cluster.workers else None
         lanes = setup.train.staleness + 1 if setup.train.staleness and self._workers is None else 0
-        self._open = partial(open_team, setup, base, lanes=lanes) if opening is None else partial(opening, base)
+        started = engines if setup.cluster.engines else None
+        self._open = partial(_open_here, setup, base, lanes, started) if opening is None else partial(opening, base)
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
         opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
@@ -273,6 +280,8 @@ class Trainer:
         if told := self.tasks.metrics():
             metrics["tasks"] = told
         metrics |= self.rollout.metrics() | self.in_flight.metrics()
+        if isinstance(session.engine, ReplicatedEngine):
+            metrics["engines"] = session.engine.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {
@@ -285,6 +294,16 @@ class Trainer:
         for note in (*improved.notes, *self.rollout.notes()):
             watcher.on_note(step, note)
         return metrics
+
+
+@asynccontextmanager
+async def _open_here(
+    setup: TrainSetup, base: BaseModel | None, lanes: int, engines: Engines | None
+) -> AsyncIterator[TeamSession]:
+    """The team in this process, with the engine of engine replicas if there are any."""
+    async with AsyncExitStack() as stack:
+        engine = None if engines is None else await stack.enter_async_context(engines())
+        yield await stack.enter_async_context(open_team(setup, base, engine=engine, lanes=lanes))
 
 
 def _trainable(setup: TrainSetup, base: BaseModel | None) -> Trainable:

@@ -19,12 +19,14 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import ConfigError, EngineError, TrainingError
 from mas.runs import rollout_worker
 from mas.runs.resolve import resolve_training
-from mas.runs.rollout_worker import FACTORY, setup_of
+from mas.runs.rollout_worker import FACTORY
+from mas.runs.worker_setup import setup_of
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
 from mas.training.check_setup import check_workers
 from mas.training.trainer import Trainer
-from mas.training.workers import HeldVersionOrder, RolloutWorkers, open_workers
+from mas.training.version_orders import HeldVersionOrder
+from mas.training.workers import RolloutWorkers, open_workers
 
 
 @pytest.fixture(scope="module")
