@@ -54,9 +54,9 @@ class TeamMember(Protocol):
         """Answer one `Ask` with an `AgentAnswer`, or one `Score` with a `CompletionScores`."""
 
     async def answer(
-        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None, *, session: str | None = None
     ) -> tuple[Candidate, ...]:
-        """One candidate per seed; `temperature` None: the role's own."""
+        """One candidate per seed; `temperature` None: the role's own; `session`: see `Request`."""
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""

@@ -97,7 +97,10 @@ async def test_engine_replicas_draw_what_one_engine_draws_also_if_one_is_killed(
     assert not [pid for pid in (*killed, *pids) if is_alive(pid)]
 
 
-async def test_requests_name_their_episode_as_their_session(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["tree", "parallel"])
+async def test_requests_name_their_episode_as_their_session(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
     generate, sessions = TransformersEngine.generate, list[str | None]()
 
     async def watched(engine: TransformersEngine, request: Request) -> tuple[Generation, ...]:
@@ -105,8 +108,7 @@ async def test_requests_name_their_episode_as_their_session(base: BaseModel, mon
         return await generate(engine, request)
 
     monkeypatch.setattr(TransformersEngine, "generate", watched)
-    config, steps = config_of(0, {"sampler": {"mode": "parallel"}}, steps=1), Steps()
-    trainer = Trainer(resolve_training(config), base)
+    steps, trainer = Steps(), Trainer(resolve_training(config_of(0, {"sampler": {"mode": mode}}, steps=1)), base)
     await trainer.run(steps)
     played = {episode.id for episode in steps.episodes[0]}
     assert played <= {*sessions}
