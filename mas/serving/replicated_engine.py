@@ -200,6 +200,7 @@ class ReplicatedEngine:
         if self._flights.is_closed:
             return
         await self._flights.close()
+        self._failed(_CLOSED)  # from here on nothing is started again
         tasks = [member.restarting for member in self._members if member.restarting is not None]
         for task in tasks:
             task.cancel()
@@ -207,7 +208,6 @@ class ReplicatedEngine:
         for version in [*self._loaded.values()]:
             await asyncio.gather(self.unload(version), return_exceptions=True)
         self._is_closed = True
-        self._failed(_CLOSED)
         await asyncio.gather(*(member.replica.close() for member in self._members), return_exceptions=True)
         self.store.close()
 
@@ -264,13 +264,15 @@ class ReplicatedEngine:
             self._lose(member, lifetime, str(error))
 
     def _lose(self, member: Member, lifetime: int, reason: str) -> None:
-        """Start a replica again that was lost in a lifetime, unless that is known already."""
+        """Start a replica again that was lost in a lifetime, unless that is known already or the engine has failed."""
         if member.lifetime != lifetime:
             return
         _log.warning("%s was lost: %s", member.name, reason)
         member.is_live = False
         member.lifetime += 1
         member.losses += 1
+        if self._failure:
+            return
         member.restarting = asyncio.create_task(self._restart(member, reason), name=f"restart-{member.name}")
 
     async def _restart(self, member: Member, reason: str) -> None:

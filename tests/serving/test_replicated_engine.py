@@ -295,6 +295,14 @@ async def test_a_request_that_every_replica_is_lost_with_is_one_error(base: Base
             await engine.generate(asking("episode-1", adapter=None))
 
 
+async def test_a_replica_that_is_lost_while_the_engine_closes_is_not_started_again(base: BaseModel) -> None:
+    async with opened(base) as (engine, replicas):
+        await engine.store.publish("a", loud_adapter(base, 1))
+        replicas[0].lose()
+    assert [replica.starts for replica in replicas] == [0, 0]
+    assert replicas[1].loaded == {}
+
+
 async def test_a_publish_that_is_cancelled_leaves_nothing_loaded(base: BaseModel) -> None:
     async with opened(base) as (engine, replicas):
         await engine.store.publish("a", loud_adapter(base, 1))
