@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The address of the application, such as `http://127.0.0.1:40000/v1`."""
-    listener = socket.create_server(("127.0.0.1", 0))
+async def served(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """The address of the application, such as `http://127.0.0.1:40000/v1`; `port` 0: a free one."""
+    listener = socket.create_server(("127.0.0.1", port))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, lifespan="off"))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="loopback")
     try:

@@ -157,6 +157,7 @@ class Handle:
                 f"{self.name}: {method} raised {outcome.error_type}: {outcome.text}\n"
                 f"The worker's traceback:\n{outcome.traceback}",
                 outcome.error_type,
+                outcome.text,
             )
         return outcome.payload
 

@@ -189,6 +189,11 @@ def _servers(config: Config) -> Iterator[Access]:
     if config.engine.name in ("openai", "vllm_server"):
         if (remote.url, remote.key_env) != (default.url, default.key_env):
             yield server_access(remote, "engine.remote")
+        for server in remote.servers[1:]:
+            replicas: dict[str, object] = {"engine.remote.replicas": [*remote.replicas]}
+            if remote.key_env is not None:
+                replicas["engine.remote.key_env"] = remote.key_env
+            yield replace(server_access(server, "engine.remote.replicas"), named_by=replicas)
         if remote.shared_dir is not None:
             named = {"engine.remote.shared_dir": remote.shared_dir}
             yield Access("file", f"write into {_path(remote.shared_dir)}", "engine.remote.shared_dir", named)

@@ -212,7 +212,7 @@ def _why_engine_idle(key: str, engine: str) -> str | None:
         return "only engine=vllm has it"
     if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server"):
         return "only engine=openai and engine=vllm_server have it"
-    if key == "engine.remote.shared_dir" and engine != "vllm_server":
+    if key.startswith(("engine.remote.shared_dir", "engine.remote.replicas")) and engine != "vllm_server":
         return "only engine=vllm_server, to which adapters are published, has it"
     if key.startswith("model.max_batch") and engine != "transformers":
         return f"engine={engine} has its own bounds"

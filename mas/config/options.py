@@ -219,14 +219,18 @@ class TraceOptions(Options):
 
 
 class WorkerOptions(ClusterOptions):
-    """Processes that share the work of training, each with a base of its own; see `ClusterOptions`.
+    """Processes beside the one that trains, each with a base of its own; see `ClusterOptions`.
 
-    `workers`: how many play the tasks of training steps, each with an engine of its own; 0: the process that trains
-    plays them. `learners`: how many compute gradients, the process that trains included. `worker_cpus`, `worker_gpus`,
-    `learner_cpus`, `learner_gpus`: what one of them takes of the cluster's.
+    `workers` play the tasks of training steps, each with an engine of its own; 0: the process that trains plays them.
+    `engines` are asked by the process that trains in place of an engine of its own; 0: it has one. There are workers or
+    engines, not both. `worker_cpus`, `worker_gpus`: what one of them takes of the cluster's.
+
+    `learners` compute gradients, the process that trains is the first of them. `learner_cpus`, `learner_gpus`: what
+    each of the others takes.
     """
 
     workers: Count = 0
+    engines: Count = 0
     worker_cpus: NonNegative = 1.0
     worker_gpus: NonNegative = 0.0
     learners: Positive = 1
@@ -236,21 +240,24 @@ class WorkerOptions(ClusterOptions):
     @property
     def is_used(self) -> bool:
         """Whether there are processes beside the one that trains."""
-        return self.workers > 0 or self.learners > 1
+        return self.workers > 0 or self.engines > 0 or self.learners > 1
 
     @model_validator(mode="after")
     def _has_processes(self) -> Self:
-        fields = type(self).model_fields
-        changed = [name for name in sorted(self.model_fields_set) if getattr(self, name) != fields[name].default]
-        for name in changed:
-            prefix = name.partition("_")[0]
-            has_its_own = {"worker": self.workers > 0, "learner": self.learners > 1}.get(prefix, self.is_used)
-            if not has_its_own:
-                needed = "cluster.learners=2" if prefix == "learner" else "cluster.workers=2"
-                raise ValueError(
-                    f"{name}={getattr(self, name)} has no effect without {needed.partition('=')[0].partition('.')[2]}: "
-                    f"set {needed}, or leave it out"
-                )
+        fields, has_players = type(self).model_fields, self.workers > 0 or self.engines > 0
+        for name in sorted(self.model_fields_set):
+            value, kind = getattr(self, name), name.partition("_")[0]
+            is_used = {"worker": has_players, "learner": self.learners > 1}.get(kind, self.is_used)
+            if value != fields[name].default and not is_used:
+                missing, wanted = "workers", "cluster.workers=2 (or cluster.engines=2)"
+                if kind == "learner":
+                    missing, wanted = "learners", "cluster.learners=2"
+                raise ValueError(f"{name}={value} has no effect without {missing}: set {wanted}, or leave it out")
+        if self.workers and self.engines:
+            raise ValueError(
+                f"workers={self.workers} have engines of their own, and engines={self.engines} are of a process that "
+                "plays the tasks itself: set one of cluster.workers and cluster.engines"
+            )
         return self
 
 

@@ -80,11 +80,30 @@ class RemoteOptions(ServerOptions):
 
     `shared_dir`: directory that this process and the server see under one path, where `vllm_server` puts the adapters'
     files; None: this machine's memory, for a server on the same machine.
+    `replicas`: addresses of further servers with the same model, for `vllm_server`; all that is said here is of each.
     """
 
     url: str = "http://127.0.0.1:8000/v1"
     api: Literal["completions", "chat"] = "completions"
     shared_dir: str | None = None
+    replicas: tuple[str, ...] = ()
+
+    @field_validator("replicas")
+    @classmethod
+    def _are_addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(cls._is_address, urls))
+
+    @model_validator(mode="after")
+    def _are_different(self) -> Self:
+        urls = (self.url, *self.replicas)
+        if twice := [url for url in self.replicas if urls.count(url) > 1]:
+            raise ValueError(f"replicas has {twice[0]} twice, or it is the url: name each server once")
+        return self
+
+    @property
+    def servers(self) -> "tuple[RemoteOptions, ...]":
+        """The options of each server, the one of `url` first."""
+        return tuple(self.model_copy(update={"url": url, "replicas": ()}) for url in (self.url, *self.replicas))
 
 
 class PeerOptions(ServerOptions):

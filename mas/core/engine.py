@@ -89,12 +89,17 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to continue, once per seed. `adapter` None asks the bare base; a name asks its current version."""
+    """One prompt to continue, once per seed. `adapter` None asks the bare base; a name asks its current version.
+
+    `session`: the episode that it is part of, None: of none. It changes no completion; of several engines one answers
+    all requests of a session, so that what their prompts begin with in common can be reused.
+    """
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     seeds: tuple[int, ...]
     adapter: str | None = None
+    session: str | None = None
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

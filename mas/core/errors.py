@@ -26,6 +26,7 @@
     ├── EngineError            a request that the engine cannot serve
     │   ├── RefusedRequest     no engine could serve it: its sender's mistake
     │   ├── UnknownAdapter     the adapter is not loaded
+    │   ├── EngineLost         the engine's process or server is gone, or does not answer
     │   └── NotServed          an engine computes something else than was trained
     ├── ModelError             a model directory that is not one
     ├── RunError               a team run that cannot go on
@@ -121,11 +122,12 @@ class WorkerLost(ClusterError):
 
 
 class CallFailed(ClusterError):
-    """The worker's factory or method raised; the message holds the remote traceback, `error_type` the class's name."""
+    """The worker's factory or method raised; the message holds the remote traceback, `error_type` the class's name and
+    `cause` the error's own text."""
 
-    def __init__(self, text: str, error_type: str = "") -> None:
+    def __init__(self, text: str, error_type: str = "", cause: str = "") -> None:
         super().__init__(text)
-        self.error_type = error_type
+        self.error_type, self.cause = error_type, cause
 
 
 class CallExpired(ClusterError):
@@ -150,6 +152,10 @@ class RefusedRequest(EngineError):
 
 class UnknownAdapter(EngineError):
     """The adapter, or that version of it, is not loaded."""
+
+
+class EngineLost(EngineError):
+    """The process or server of an engine is gone, cannot be reached, or does not answer; it may come back."""
 
 
 class NotServed(EngineError):

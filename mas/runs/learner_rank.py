@@ -9,7 +9,7 @@ import torch
 
 from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
-from mas.runs.rollout_worker import WorkerSetup, load_setup
+from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Reading
@@ -115,14 +115,14 @@ def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 async def make(arguments: bytes) -> LearnerRank:
-    """A rank; see `mas.runs.rollout_worker.setup_of`.
+    """A rank; see `mas.runs.worker_setup.setup_of`.
 
     Raises:
         ConfigError, ModelError: as in the process that trains, where they came first.
     """
 
     def load() -> LearnerRank:
-        setup, base = load_setup(msgspec.json.decode(arguments, type=WorkerSetup))
+        setup, base = load_setup(arguments)
         return LearnerRank(setup.with_start(None), base)
 
     return await asyncio.to_thread(load)

@@ -1,43 +1,23 @@
 """A rollout worker: the process that plays the tasks of training steps for another one that learns."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import msgspec
 
-from mas.config.options import Config
 from mas.core.engine import AdapterRef
-from mas.core.errors import EngineError
-from mas.runs.resolve import resolve_training
+from mas.runs.worker_setup import load_setup
 from mas.runtime.team import TeamRuntime
-from mas.serving.adapter_files import digest_of, from_files
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
-from mas.training.base import open_base
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
-from mas.training.setup import TrainSetup, plan_tasks
+from mas.training.setup import plan_tasks
 from mas.training.task_batch import TaskOrder
-from mas.training.workers import HeldVersionOrder
+from mas.training.version_orders import HeldVersionOrder, received_weights
 
 FACTORY = "mas.runs.rollout_worker:make"
-
-
-class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is made of. `config`: as JSON; `directory`: where relative paths begin, if it is there."""
-
-    config: str
-    is_stored: bool
-    directory: str
-
-
-def setup_of(config: Config) -> bytes:
-    """The arguments of the factory."""
-    setup = WorkerSetup(config=config.model_dump_json(), is_stored=config.is_stored, directory=str(Path.cwd()))
-    return msgspec.json.encode(setup)
 
 
 class RolloutWorker:
@@ -54,11 +34,8 @@ class RolloutWorker:
             EngineError: it came damaged, or is older than one that came before.
         """
         order = msgspec.json.decode(payload, type=HeldVersionOrder)
-        files = msgspec.msgpack.decode(content, type=dict[str, bytes])
-        if digest_of(files) != order.digest:
-            raise EngineError(f"adapter {order.ref} came damaged: its digest is another one")
+        weights = received_weights(order, content, self._base.bank)
         if order.ref not in self._leases:
-            weights = from_files(files, self._base.bank, f"adapter {order.ref}")
             store = self._session.publishing.store
             if order.ref not in _kept(store, order.ref.name):  # it was held before, and nothing came after it
                 await store.publish(order.ref.name, weights, version=order.ref.version)
@@ -101,20 +78,7 @@ async def make(arguments: bytes) -> RolloutWorker:
     Raises:
         ConfigError, ModelError: as in the process that learns, where they came first.
     """
-    setup, base = await asyncio.to_thread(load_setup, msgspec.json.decode(arguments, type=WorkerSetup))
+    setup, base = await asyncio.to_thread(load_setup, arguments)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_team(setup, base, lanes=setup.train.staleness + 1))
         return RolloutWorker(base, session, Rollout(setup, plan_tasks(setup)), stack.pop_all())
-
-
-def load_setup(given: WorkerSetup) -> tuple[TrainSetup, BaseModel]:
-    """What a worker trains or plays, and its base.
-
-    Raises:
-        ConfigError, ModelError: as in the process that trains, where they came first.
-    """
-    if Path(given.directory).is_dir():
-        os.chdir(given.directory)
-    config = Config.model_validate_json(given.config)
-    setup = resolve_training(config.as_stored() if given.is_stored else config)
-    return setup, open_base(setup, print)

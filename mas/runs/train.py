@@ -6,7 +6,7 @@ so that the files end as if the run had never been killed. A run killed before i
 
 import errno
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from mas.config.access import TEAM_FILE, accesses_of, class_access
-from mas.config.options import Config, WorkerOptions
+from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.concurrency import run_blocking
@@ -28,9 +28,9 @@ from mas.observe.durations import shares_text
 from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
-from mas.runs import learner_rank, rollout_worker
+from mas.runs import engine_worker, learner_rank, rollout_worker
 from mas.runs.resolve import checked_for_training, resolve
-from mas.runs.rollout_worker import setup_of
+from mas.runs.worker_setup import setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
@@ -41,7 +41,7 @@ from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
 from mas.training.opponents import Pool, open_opponents
-from mas.training.processes import Factories, OpenProcesses, Processes, open_processes
+from mas.training.processes import Factories, OpenProcesses, open_processes
 from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
@@ -101,6 +101,8 @@ def train_in_directory(
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
     base = _base(setup, console)
+    if base is not None:
+        _check_gpus(config, base)
     config = _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
     if base is not None and config.train.start is not None and not list_checkpoints(path / "checkpoints"):
@@ -137,31 +139,29 @@ def _checked(
 
 def _processes(config: Config, base: BaseModel, run: Path) -> OpenProcesses:
     """Starts the other processes of a run, which leave what they print in its directory."""
-
     keys = [peer.key_env for peer in config.peers.values() if peer.key_env is not None]
     options = config.cluster.model_copy(update={"environment": (*config.cluster.environment, *keys)})
-    if base.bank.device.type == "cuda":
-        _check_gpus(options)
-
-    def start() -> AbstractAsyncContextManager[Processes]:
-        factories = Factories(worker=rollout_worker.FACTORY, rank=learner_rank.FACTORY, arguments=setup_of(config))
-        return open_processes(
-            options, factories, origin=base.origin, threads=base.options.threads, logs=run / "workers"
-        )
-
-    return start
+    factories = Factories(
+        worker=rollout_worker.FACTORY,
+        engine=engine_worker.FACTORY,
+        rank=learner_rank.FACTORY,
+        arguments=setup_of(config),
+    )
+    return lambda: open_processes(options, factories, base=base, logs=run / "workers")
 
 
-def _check_gpus(options: WorkerOptions) -> None:
+def _check_gpus(config: Config, base: BaseModel) -> None:
+    """Refuse processes without a GPU beside a learner that has one: they would compute on CPUs."""
+    options = config.cluster
     shares = {
-        "worker_gpus": (options.workers, options.worker_gpus),
+        "worker_gpus": (options.workers + options.engines, options.worker_gpus),
         "learner_gpus": (options.learners - 1, options.learner_gpus),
     }
     for name, (count, share) in shares.items():
-        if count and not share:
+        if base.bank.device.type == "cuda" and count and not share:
             raise ConfigError(
-                f"the model is on a GPU, and cluster.{name}=0 leaves {count} other processes none: set it to 1, or to "
-                "a part of one, such as 0.25"
+                f"the learner is on a GPU, and cluster.{name}=0 leaves {count} other processes none: set it to 1, or "
+                "to a part of one, such as 0.25"
             )
 
 

@@ -134,7 +134,7 @@ class AgentClient:
 
         async def call(name: str) -> Candidates:
             if self._distant is None:
-                answer = partial(self._answer_locally, name, policy, view, seed)
+                answer = partial(self._answer_locally, name, policy, view, seed, episode)
             else:
                 answer = partial(self._request_candidates, name, policy, view, (seed,), episode or "", point.turn, None)
             return await self._within_budget(name, None, view, 1, episode, answer)
@@ -246,12 +246,14 @@ class AgentClient:
         attempt = Attempt(turn=turn, agent=name, asked=name, number=number, purpose="answer", cause=cause)
         self._note_of(episode)(attempt)
 
-    async def _answer_locally(self, name: str, policy: Policy, view: View, seed: int) -> Candidates:
+    async def _answer_locally(
+        self, name: str, policy: Policy, view: View, seed: int, episode: str | None
+    ) -> Candidates:
         timeout_s = policy.timeout_s or self._timeout_s
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await self._members[name].answer(view, (seed,))
+                return await self._members[name].answer(view, (seed,), session=episode)
         except MasError:
             raise
         except Exception as error:

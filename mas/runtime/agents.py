@@ -54,9 +54,9 @@ class TeamMember(Protocol):
         """Answer one `Ask` with an `AgentAnswer`, or one `Score` with a `CompletionScores`."""
 
     async def answer(
-        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None, *, session: str | None = None
     ) -> tuple[Candidate, ...]:
-        """One candidate per seed; `temperature` None: the role's own."""
+        """One candidate per seed; `temperature` None: the role's own; `session`: see `Request`."""
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         """Prompt and completion tokens that candidates can cost at most."""
@@ -111,7 +111,12 @@ class RoleAgent:
 
         is_streamed = ask.is_heard and part is not None
         candidates = await self.answer(
-            ask.view, ask.seeds, ask.temperature, ask.adapter, tell=tell if is_streamed else None
+            ask.view,
+            ask.seeds,
+            ask.temperature,
+            ask.adapter,
+            tell=tell if is_streamed else None,
+            session=envelope.episode,
         )
         return AgentAnswer.model_construct(candidates=candidates)
 
@@ -123,16 +128,17 @@ class RoleAgent:
         adapter: PinnedAdapter | None = None,
         *,
         tell: Tell | None = None,
+        session: str | None = None,
     ) -> tuple[Candidate, ...]:
         """One candidate per seed; `temperature` None: the role's own, `adapter` None: the agent's own. `tell` is given
-        the text while it is drawn."""
+        the text while it is drawn; `session`: see `Request`."""
         prompt, prompt_ids = self.prompted(view)
         grammar = self.role.grammar(view) if isinstance(self.role, ConstrainedRole) else None
         sampling = msgspec.structs.replace(self._sampling, grammar=grammar)
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
         speaking = self.voice.adapter if adapter is None else str(adapter)
-        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking)
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking, session=session)
         began = time.perf_counter()
         if tell is None:
             generations = await self.engine.generate(request)

@@ -169,7 +169,7 @@ class HumanAgent:
         return AgentAnswer.model_construct(candidates=(candidate,))
 
     async def answer(
-        self, view: View, seeds: tuple[int, ...], temperature: float | None = None
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None, *, session: str | None = None
     ) -> tuple[Candidate, ...]:
         """Refused: people are not asked what they would say.
 

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Protocol
 
 from mas.core.concurrency import together
-from mas.core.engine import AdapterRef
+from mas.core.engine import AdapterRef, Generation, Request
 from mas.core.errors import EngineError, ModelError, NotServed
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import VersionFiles, to_files
@@ -62,18 +62,27 @@ def check_version(bank: AdapterBank, version: AdapterVersion) -> None:
         raise EngineError(f"adapter {version.ref} cannot be served: {error}") from None
 
 
-class AdapterHost(Protocol):
+class Scorer(Protocol):
+    """What the canary needs of an engine. `dtype`: what the model computes in."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    async def score_version(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    ) -> tuple[float, ...]:
+        """Log-probabilities (temperature 1) of a completion under one version, None: the bare base."""
+
+
+class AdapterHost(Scorer, Protocol):
     """What the store needs of an engine.
 
-    `reads_files`: versions are handed over as PEFT directories; `dtype`: what the model computes in; `origin`:
-    where the base comes from, which the files name.
+    `reads_files`: versions are handed over as PEFT directories; `origin`: where the base comes from, which the files
+    name.
     """
 
     @property
     def reads_files(self) -> bool: ...
-
-    @property
-    def dtype(self) -> str: ...
 
     @property
     def origin(self) -> Origin: ...
@@ -84,10 +93,19 @@ class AdapterHost(Protocol):
     async def unload(self, version: AdapterVersion) -> None:
         """Forget a version; it is not requested again unless it is loaded again."""
 
-    async def score_version(
-        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
-    ) -> tuple[float, ...]:
-        """Log-probabilities (temperature 1) of a completion under one version, None: the bare base."""
+
+class VersionEngine(AdapterHost, Protocol):
+    """An engine that generates with a version that it has loaded, whatever its store knows."""
+
+    async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
+        """As `Engine.generate`, of a request that was checked; the adapter that it names does not matter.
+
+        Raises:
+            EngineError: as `Engine.generate`.
+        """
+
+    async def close(self) -> None:
+        """As `Engine.close`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +150,11 @@ class AdapterUpdate:
 @dataclass(slots=True)
 class HeldVersion:
     """A version that a store holds. `changing` is held while the engine loads or unloads it; `leases`: requests that
-    use it now."""
+    use it now; `probes`, `allowed`: what its canary compared."""
 
     version: AdapterVersion
+    probes: Sequence[Probe] = ()
+    allowed: float | None = None
     is_loaded: bool = False
     leases: int = 0
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -175,15 +195,17 @@ class HeldVersion:
 
 
 async def canary(
-    host: AdapterHost,
+    host: Scorer,
     made: AdapterVersion,
     before: AdapterVersion | None,
     probes: Sequence[Probe],
     allowed: float | None = None,
+    name: str = "the engine",
 ) -> tuple[float | None, float | None]:
     """Gap to the trainer, and distance from the version before; None for both without probes.
 
     Args:
+        name: of the host, for errors.
         allowed: the largest gap, mean nats a token; None: the least tolerance of the engine's type.
 
     Raises:
@@ -203,13 +225,13 @@ async def canary(
     if is_stale or not gap <= tolerance:
         why = f"; it scores like the version before, to {from_previous:.2g}: not delivered" if is_stale else ""
         raise NotServed(
-            f"adapter {made.ref} is not served as it was trained: the engine's log-probabilities differ from the "
+            f"adapter {made.ref} is not served as it was trained: {name}'s log-probabilities differ from the "
             f"trainer's by {gap:.2g} nats a token, at most {tolerance:.2g} is allowed{why}"
         )
     return gap, from_previous
 
 
-async def _scores(host: AdapterHost, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
+async def _scores(host: Scorer, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
     calls = (host.score_version(version, probe.prompt_ids, probe.completion_ids) for probe in probes)
     return [value for scores in await together(calls, "canary-probe") for value in scores]
 

@@ -28,7 +28,7 @@ from openai import (
 
 from mas.config.servers import ServerOptions
 from mas.core.engine import AdapterRef
-from mas.core.errors import ConfigError, EngineError, UnknownAdapter
+from mas.core.errors import ConfigError, EngineError, EngineLost, UnknownAdapter
 from mas.core.naming import did_you_mean
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class RemoteServer:
             async with asyncio.timeout(limit):
                 return await answer
         except (TimeoutError, APITimeoutError):
-            raise EngineError(
+            raise EngineLost(
                 f"{url}: no answer within {limit:g} s, retries included. See what the server is busy with, or raise "
                 f"{self.place}.timeout_s"
             ) from None
@@ -139,10 +139,10 @@ class RemoteServer:
         except ValueError as error:
             raise EngineError(f"{url} answers with something that is not JSON: {self._clean(error)}") from None
 
-    def _unreached(self, url: str, error: APIConnectionError) -> EngineError:
+    def _unreached(self, url: str, error: APIConnectionError) -> EngineLost:
         cause = error.__cause__
         why = self._clean(f"{type(cause).__name__}: {cause}" if cause is not None else error.message)
-        return EngineError(
+        return EngineLost(
             f"no connection to {url}, or it broke ({why}; {_tries(error)}). Is a server running there? Start it, or "
             f"set {self.place}.url"
         )

@@ -17,7 +17,7 @@ import msgspec
 
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import ConfigError, EngineError, UnknownAdapter
+from mas.core.errors import ConfigError, EngineError, EngineLost, UnknownAdapter
 from mas.serving.adapter_files import VersionFiles
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
@@ -29,6 +29,8 @@ from mas.serving.store import AdapterStore
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PLACE = "engine.remote"
+_PAUSE_S = 1.0
+"""Between looks at a server that is gone."""
 _ALWAYS = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """Said in every request: what a server would do by default may be something that a loss cannot account for."""
 
@@ -42,15 +44,16 @@ class RemoteVllmEngine:
     reads_files = True
 
     def __init__(self, server: RemoteServer, base: BaseModel, completions: Completions) -> None:
-        options = server.options
-        shared = Path(options.shared_dir) if isinstance(options, RemoteOptions) and options.shared_dir else None
+        shared = server.options.shared_dir if isinstance(server.options, RemoteOptions) else None
+        self.shared_dir = None if shared is None else Path(shared)
         self.base = base
+        self.limits = completions.limits
         self.tokenizer = base.tokenizer
         self.stop_ids = base.stop_ids
         self.origin = base.origin
         self.dtype: str = base.options.dtype
-        self.store = AdapterStore(self, files=shared)
-        self._files = VersionFiles(shared)
+        self.store = AdapterStore(self, files=self.shared_dir)
+        self._files = VersionFiles(self.shared_dir)
         self._bare = bare_version(base, self._files)
         self._server = server
         self._completions = completions
@@ -90,7 +93,7 @@ class RemoteVllmEngine:
         body = {"lora_name": self._name(version), "lora_path": str(version.path)}
         try:
             await self._server.post("/load_lora_adapter", body, is_json=False)
-        except NoSuchPath:
+        except (NoSuchPath, EngineLost):
             raise
         except UnknownAdapter as error:
             raise EngineError(
@@ -110,8 +113,12 @@ class RemoteVllmEngine:
         with self._flights.accepted():
             self._completions.limits.check_request(request)
             async with self.store.lease(request.adapter) as version:
-                made = await self._kept(version, lambda model: self._completions.generate(model, request))
-                return tuple(_signed(generation, version) for generation in made)
+                return await self.generate_version(version, request)
+
+    async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
+        """See `VersionEngine`."""
+        made = await self._kept(version, lambda model: self._completions.generate(model, request))
+        return tuple(_signed(generation, version) for generation in made)
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         """As in the contract. A stream does not survive its server, since its reader has tokens already."""
@@ -138,6 +145,28 @@ class RemoteVllmEngine:
         # vLLM's CPU build (0.32) ends where it scores several prompts under adapters in one pass.
         async with self._scoring:
             return await self._kept(version, lambda model: self._completions.score(model, prompt_ids, completion_ids))
+
+    async def restart(self) -> None:
+        """Wait until the server answers again, for `timeout_s` at most.
+
+        Raises:
+            EngineError: it does not, or loads no adapters.
+        """
+        limit, url = self._server.options.timeout_s, self._server.options.url
+        try:
+            async with asyncio.timeout(limit):
+                while not await self._answers():  # noqa: ASYNC110 - what it waits for is a server elsewhere
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise EngineError(f"{url} does not answer again within {limit:g} s ({_PLACE}.timeout_s)") from None
+        await self.load(self._bare)
+
+    async def _answers(self) -> bool:
+        try:
+            await list_models(self._server)
+        except EngineError:  # also a proxy's, as long as its server starts
+            return False
+        return True
 
     async def close(self) -> None:
         """Wait for what is in flight, and take this run's adapters out of the server."""

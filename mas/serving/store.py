@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,16 @@ from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import VersionFiles, exported_files, from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
-from mas.serving.publication import AdapterHost, AdapterUpdate, AdapterVersion, HeldVersion, Probe, Publication, canary
+from mas.serving.publication import (
+    AdapterHost,
+    AdapterUpdate,
+    AdapterVersion,
+    HeldVersion,
+    Probe,
+    Publication,
+    Scorer,
+    canary,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -52,12 +61,21 @@ class AdapterStore:
     Args:
         keep: how many versions before the current one stay available for `roll_back` and `NAME@VERSION`.
         files: where versions' files lie for an engine that reads them; None: in this machine's memory.
+        parts: the replicas that the engine consists of, by name: each has to pass the canary. None: the engine does.
     """
 
     _numbers = itertools.count(1)
 
-    def __init__(self, host: AdapterHost, *, keep: int = 1, files: Path | None = None) -> None:
+    def __init__(
+        self,
+        host: AdapterHost,
+        *,
+        keep: int = 1,
+        files: Path | None = None,
+        parts: Callable[[], Mapping[str, Scorer]] | None = None,
+    ) -> None:
         self._host = host
+        self._parts = parts or (lambda: {"the engine": host})
         self._keep = keep
         self._names: dict[str, _Name] = {}
         self._changing = asyncio.Lock()
@@ -112,17 +130,36 @@ class AdapterStore:
         began = time.perf_counter()
         refs = {name: self._next(name, update.version) for name, update in updates.items()}
         async with self._made((ref, updates[name].weights) for name, ref in refs.items()) as entries:
-            checks = [
-                canary(self._host, entry.version, self._served(name), update.probes, allowed)
-                for entry, (name, update) in zip(entries, updates.items(), strict=True)
-            ]
-            found = await together(checks, "canary-adapter")  # asked for at once: one pass can score them all
+            for entry, update in zip(entries, updates.values(), strict=True):
+                entry.probes, entry.allowed = update.probes, allowed
+            # asked for at once: one pass can score them all
+            found = await together([self._proved(entry) for entry in entries], "canary-adapter")
         await self._serve(entries)
         took = time.perf_counter() - began
         return {
             name: Publication(ref, *gaps, seconds=took, allowed=allowed)
             for (name, ref), gaps in zip(refs.items(), found, strict=True)
         }
+
+    async def _proved(self, entry: HeldVersion) -> tuple[float | None, float | None]:
+        """The worst of what the canary finds in the parts of the engine."""
+        served = self._served(entry.version.ref.name)
+        checks = [
+            canary(part, entry.version, served, entry.probes, entry.allowed, name)
+            for name, part in self._parts().items()
+        ]
+        return max(await together(checks, "canary-part"), key=lambda gaps: gaps[0] or 0.0)
+
+    async def prove(self, name: str, part: Scorer) -> None:
+        """Have a part of the engine that was started again pass the canary of every current version once more, as far
+        as there were probes.
+
+        Raises:
+            NotServed: it computes something else.
+        """
+        entries = [held.kept[held.current] for held in self._names.values()]
+        checks = [canary(part, entry.version, None, entry.probes, entry.allowed, name) for entry in entries]
+        await together(checks, "canary-again")
 
     def _next(self, name: str, version: int | None) -> AdapterRef:
         """The next version of a name, or the given one."""

@@ -81,13 +81,18 @@ class TransformersEngine:
         self._check_open()
         self.base.limits.check_request(request)
         async with self.store.lease(request.adapter) as version:
-            places = [self._enqueue(request, seed, version) for seed in request.seeds]
-            try:
-                await self._compile(request.sampling.grammar)
-                return tuple([await place.future for place in places])
-            finally:
-                for place in places:
-                    place.leave()
+            return await self.generate_version(version, request)
+
+    async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
+        """See `VersionEngine`."""
+        self._check_open()
+        places = [self._enqueue(request, seed, version) for seed in request.seeds]
+        try:
+            await self._compile(request.sampling.grammar)
+            return tuple([await place.future for place in places])
+        finally:
+            for place in places:
+                place.leave()
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         self._check_open()

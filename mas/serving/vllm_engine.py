@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from mas.config.options import EngineOptions
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request, Sampling
-from mas.core.errors import EngineError, ModelError
+from mas.core.errors import EngineError, EngineLost, ModelError
 from mas.serving.adapter_files import VersionFiles
 from mas.serving.grammar import Grammars
 from mas.serving.in_flight import InFlight
@@ -48,6 +48,7 @@ class VllmEngine:
         self.origin = base.origin
         self.dtype: str = base.options.dtype
         self.store = AdapterStore(self)
+        self._loaded: dict[int, AdapterVersion] = {}
         self._files = VersionFiles()
         self._bare = bare_version(base, self._files) if needs_bare(base, arguments.worker_extension_cls) else None
         self.restarts = 0
@@ -90,18 +91,25 @@ class VllmEngine:
             raise EngineError(f"vLLM cannot load adapter {version.ref}: {error}") from error
         if not done:
             raise EngineError(f"vLLM did not load adapter {version.ref}")
+        self._loaded[version.number] = version
 
     async def unload(self, version: AdapterVersion) -> None:
         """Free the version's place."""
+        self._loaded.pop(version.number, None)
         if not self._flights.is_closed:
             await self._guarded(lambda llm: llm.remove_lora(version.number))
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         with self._flights.accepted():
             self.base.limits.check_request(request)
-            await self._check_restricted(request.sampling)
             async with self.store.lease(request.adapter) as version:
-                return await self._generate(request, version)
+                return await self.generate_version(version, request)
+
+    async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
+        """See `VersionEngine`."""
+        await self._check_restricted(request.sampling)
+        calls = [self._complete(request, seed, version) for seed in request.seeds]
+        return tuple(await together(calls, "vllm-completion"))
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         """As in the contract. A stream that vLLM does not survive ends with an EngineError, since its reader has tokens
@@ -157,10 +165,6 @@ class VllmEngine:
 
     def _supports(self, request: Request) -> Supports:
         return Supports(request.sampling, self._grammars, self.base.limits.vocabulary)
-
-    async def _generate(self, request: Request, version: AdapterVersion | None) -> tuple[Generation, ...]:
-        calls = [self._complete(request, seed, version) for seed in request.seeds]
-        return tuple(await together(calls, "vllm-completion"))
 
     async def _complete(self, request: Request, seed: int, version: AdapterVersion | None) -> Generation:
         options = _sampling(request, seed)
@@ -230,12 +234,12 @@ class VllmEngine:
         async with self._restarting:
             while self._llm is dead:
                 if self.restarts >= self.options.restarts or self._llm is None:
-                    raise EngineError(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
+                    raise EngineLost(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
                 self.restarts += 1
                 dead.shutdown()
                 fresh = await _start(self.base, self._arguments)
                 try:
-                    for version in self.store.loaded():
+                    for version in [*self._loaded.values()]:
                         await fresh.add_lora(_lora(version))
                     self._llm = fresh
                 except EngineDeadError as error:

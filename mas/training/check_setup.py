@@ -130,7 +130,7 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
 
 
 def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
-    """Refuse `cluster.workers` where workers cannot play, and `cluster.learners` where nothing is shared.
+    """Refuse `cluster.workers`, `.engines` and `.learners` where they have no use.
 
     Args:
         is_distributed: the team's agents are processes of their own. is_started: somebody starts the processes.
@@ -141,16 +141,17 @@ def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> 
     cluster = setup.cluster
     if not cluster.is_used:
         return
-    key = f"cluster.workers={cluster.workers}" if cluster.workers else f"cluster.learners={cluster.learners}"
-    why = ""
+    kind = "workers" if cluster.workers else "engines" if cluster.engines else "learners"
     if not is_started:
         why = "nobody starts processes here: train with `mas train` or mas.train"
     elif setup.algorithm.is_training_free:
         why = "it needs adapters, and here roles learn as text: choose an algorithm that trains adapters"
     elif cluster.workers:
         why = _why_no_workers(setup, is_distributed=is_distributed)
+    else:
+        why = _why_no_engines(setup, is_distributed=is_distributed) if cluster.engines else ""
     if why:
-        raise ConfigError(f"{key} cannot be used here: {why}")
+        raise ConfigError(f"cluster.{kind}={getattr(cluster, kind)} cannot be used here: {why}")
 
 
 def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:
@@ -162,6 +163,16 @@ def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:
         return "the team's budget.run is of one process: leave it out"
     if setup.engine.name != "transformers":
         return f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
+    return ""
+
+
+def _why_no_engines(setup: Setup, *, is_distributed: bool) -> str:
+    if is_distributed:
+        return "with --bus each agent has an engine of its own: train without --bus"
+    if setup.engine.name == "vllm_server":
+        return "the servers are started by others: name further ones with engine.remote.replicas"
+    if setup.engine.name == "openai":
+        return "the model is on a server elsewhere: use engine=transformers or engine=vllm"
     return ""
 
 

@@ -19,7 +19,7 @@ from mas.serving.model import BaseModel, load_text, tiny_text
 from mas.serving.model_text import END, MessageTokenizer, ModelText
 from mas.serving.remote_chat import ChatEngine
 from mas.serving.remote_completions import OpenAIEngine
-from mas.serving.remote_vllm import RemoteVllmEngine
+from mas.serving.remote_replicas import start_servers
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
@@ -74,11 +74,20 @@ async def start_engine(options: EngineOptions, base: BaseModel) -> ServingEngine
         ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option, or nothing can
             be published to it. EngineError: its server cannot be reached.
     """
+    check_published(options)
+    if options.name == "vllm_server":
+        return await start_servers(base, options.remote)
+    return await start_version_engine(options, base)
+
+
+async def start_version_engine(options: EngineOptions, base: BaseModel) -> TransformersEngine | VllmEngine:
+    """The engine of this process that the options name, `transformers` or `vllm`.
+
+    Raises:
+        ModelError: it is not installed, or cannot serve the model. ConfigError: it has no such option.
+    """
     if options.name == "vllm":
         return await VllmEngine.start(base, options, rank=base.options.highest_rank)
-    if options.name == "vllm_server":
-        return await RemoteVllmEngine.start(base, options.remote)
-    check_published(options)
     return TransformersEngine(base)
 
 

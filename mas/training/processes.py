@@ -1,27 +1,30 @@
-"""The processes of a training run beside the one that trains: rollout workers and learner ranks, on one cluster."""
+"""The processes of a run beside the one that trains: rollout workers, engine replicas, learner ranks; on one cluster."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mas.cluster.registry import open_cluster
 from mas.config.options import WorkerOptions
-from mas.serving.model_sources import Origin
+from mas.serving.model import BaseModel
+from mas.serving.replicated_engine import ReplicatedEngine
+from mas.training.engine_processes import start_engines
 from mas.training.ranks import LearnerRanks, start_ranks
 from mas.training.workers import RolloutWorkers, start_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processes:
-    """Those that a run has; None: it does that work itself."""
+    """Those that a run has; None: it does that work itself. `engine`: of all engine replicas."""
 
     workers: RolloutWorkers | None = None
+    engine: ReplicatedEngine | None = None
     ranks: LearnerRanks | None = None
 
     def metrics(self) -> dict[str, Any]:
-        """Of each kind, by its name."""
+        """Of rollout workers and learner ranks, by the kind."""
         kinds: Mapping[str, RolloutWorkers | LearnerRanks | None] = {"workers": self.workers, "learners": self.ranks}
         return {name: dict(one.metrics()) for name, one in kinds.items() if one is not None}
 
@@ -32,32 +35,37 @@ OpenProcesses = Callable[[], AbstractAsyncContextManager[Processes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factories:
-    """What makes a rollout worker and a learner rank, and of what; see `Cluster.spawn`."""
+    """What makes each kind of process, and of what; see `Cluster.spawn`."""
 
     worker: str
+    engine: str
     rank: str
     arguments: bytes
 
 
 @asynccontextmanager
 async def open_processes(
-    options: WorkerOptions, factories: Factories, *, origin: Origin, threads: int, logs: Path
+    options: WorkerOptions, factories: Factories, *, base: BaseModel, logs: Path
 ) -> AsyncIterator[Processes]:
     """Start the processes that the options name, and end them with the block.
 
     Args:
-        origin: of the base of the adapters. threads: of numeric libraries in each process.
-        logs: a directory for what they print.
+        base: of the process that trains; the others load the same one. logs: a directory for what they print.
 
     Raises:
         ClusterError: they cannot be started. MissingPackage: Ray is asked for, and not installed.
     """
-    async with open_cluster(options, logs) as cluster:
-        workers = ranks = None
+    arguments, threads = factories.arguments, base.options.threads
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_cluster(options, logs))
+        workers = engine = ranks = None
         if options.workers:
             workers = await start_workers(
-                cluster, options, factories.worker, factories.arguments, origin=origin, threads=threads
+                cluster, options, factories.worker, arguments, origin=base.origin, threads=threads
             )
+        if options.engines:
+            engine = await start_engines(cluster, options, factories.engine, arguments, base=base)
+            stack.push_async_callback(engine.close)
         if options.learners > 1:
-            ranks = await start_ranks(cluster, options, factories.rank, factories.arguments, threads=threads)
-        yield Processes(workers=workers, ranks=ranks)
+            ranks = await start_ranks(cluster, options, factories.rank, arguments, threads=threads)
+        yield Processes(workers=workers, engine=engine, ranks=ranks)

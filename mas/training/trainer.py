@@ -6,7 +6,7 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ class Trainer:
         tasks: what the steps play; None: what `train.tasks` says.
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
-        processes: starts the rollout workers and learner ranks that `cluster` says; None: there can be none.
+        processes: starts the processes that `cluster` says; None: there can be none.
 
     Raises:
         ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
@@ -94,8 +94,8 @@ class Trainer:
         check_processes(setup, is_distributed=opening is not None, is_started=processes is not None)
         self._open_processes = processes if setup.cluster.is_used else None
         self._processes = Processes()
-        lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
-        self._open = partial(open_team, setup, base, lanes=lanes) if opening is None else partial(opening, base)
+        self._lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
+        self._opening = opening
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
         opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
@@ -142,10 +142,10 @@ class Trainer:
         train = self.setup.train
         async with AsyncExitStack() as stack:
             environments = stack.enter_context(measuring())
-            session = await stack.enter_async_context(self._open())
             if self._open_processes is not None:
                 self._processes = await stack.enter_async_context(self._open_processes())
                 self._share_updates(self._processes)
+            session = await stack.enter_async_context(self._open())
             await stack.enter_async_context(self.in_flight.open(session, self._processes.workers))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             await stack.enter_async_context(self.rollout.playing(session, self.base))
@@ -166,6 +166,11 @@ class Trainer:
                     self._save(session, on_phase)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
         return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+
+    def _open(self) -> AbstractAsyncContextManager[TeamSession]:
+        if self._opening is not None:
+            return self._opening(self.base)
+        return open_team(self.setup, self.base, engine=self._processes.engine, lanes=self._lanes)
 
     def _share_updates(self, processes: Processes) -> None:
         assert isinstance(self.trainable, TrainableAdapters)

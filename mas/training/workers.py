@@ -18,20 +18,13 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.core.errors import CallFailed, TrainingError, WorkerLost
 from mas.core.records import Episode
-from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
 from mas.training.task_batch import TaskOrder
+from mas.training.version_orders import HeldVersionOrder, packed_files
 
 _LOSSES = 3
 """Workers that may be lost with one order before training ends: then it is the order that kills them."""
-
-
-class HeldVersionOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker is to hold this adapter version, whose files come with the order; `digest`: theirs."""
-
-    ref: AdapterRef
-    digest: str
 
 
 class RolloutWorkers:
@@ -64,9 +57,9 @@ class RolloutWorkers:
         self._leases[ref] = self._leases.get(ref, 0) + 1
         try:
             if ref not in self._held:
-                files = to_files(weights, self._origin)
-                order = msgspec.json.encode(HeldVersionOrder(ref=ref, digest=digest_of(files)))
-                self._held[ref] = (order, await self._cluster.put(msgspec.msgpack.encode(files)))
+                digest, content = packed_files(weights, self._origin)
+                order = msgspec.json.encode(HeldVersionOrder(ref=ref, digest=digest))
+                self._held[ref] = (order, await self._cluster.put(content))
                 await together([self._hold(number, ref) for number in range(self.count)], "hold")
             yield
         finally:

@@ -87,6 +87,10 @@ def test_an_override_may_read_the_environment_and_cannot_read_stored_values(tmp_
         (OPENAI, f"send requests to {EVIL} with the key in the environment variable MAS_TEST_SECRET   ("),
         ({"engine": {"name": "vllm_server", "remote": {"url": EVIL}}}, f"send requests to {EVIL}   (engine.remote)"),
         (
+            {"engine": {"name": "vllm_server", "remote": {"replicas": [EVIL], "key_env": "MAS_TEST_SECRET"}}},
+            f"send requests to {EVIL} with the key in the environment variable MAS_TEST_SECRET   (engine.remote.rep",
+        ),
+        (
             {"peers": {"helper": {"url": EVIL, "key_env": "PATH"}}},
             f"{EVIL} with the key in the environment variable PATH",
         ),
@@ -146,6 +150,12 @@ def test_values_that_the_command_line_names_are_used(tmp_path: Path) -> None:
         with pytest.raises(TrustError, match=r"\(engine.remote\)"):
             load_run_config(run, [part])
     assert load_run_config(run, [f"engine.remote.url={EVIL}/", named[1]]).engine.remote.url == EVIL
+    remote = {"replicas": [EVIL], "key_env": "MAS_TEST_SECRET"}
+    run_with(run, {"engine": {"name": "vllm_server", "remote": remote}})
+    named = ["engine.remote.key_env=MAS_TEST_SECRET", "engine.remote.url=http://127.0.0.1:8000/v1"]
+    assert load_run_config(run, [*named, f"engine.remote.replicas=['{EVIL}']"]).engine.remote.replicas == (EVIL,)
+    with pytest.raises(TrustError, match=r"\(engine.remote.replicas\)"):
+        load_run_config(run, named)
     run_with(run, {"model": {"path": "x/y"}})
     assert load_run_config(run, ["model.path=z/w"]).model.path == "z/w"
 

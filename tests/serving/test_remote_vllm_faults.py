@@ -1,6 +1,7 @@
 """What a vLLM server elsewhere can do wrong while adapters are loaded, shown by a stand-in for one."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from starlette.requests import Request as Call
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+import mas.serving.remote_vllm
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Request, Sampling
-from mas.core.errors import EngineError
+from mas.core.errors import EngineError, TrainingError
 from mas.serving.model import BaseModel
+from mas.serving.remote_replicas import start_servers
 from mas.serving.remote_vllm import RemoteVllmEngine
+from mas.serving.replicated_engine import ReplicatedEngine
 
 ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3), adapter="a")
 
@@ -161,4 +165,87 @@ async def test_texts_are_scored_one_at_a_time_since_the_cpu_build_ends_over_seve
         scores = await asyncio.gather(*(engine.score(*text) for text in texts))
         assert scores == [(-1.0,) * len(completion) for _, completion in texts]
         assert server.most_scored == 1
+        await engine.close()
+
+
+SESSIONS = [f"episode-{number}" for number in range(8)]
+
+
+def asking(session: str) -> Request:
+    return Request(
+        prompt_ids=ASK.prompt_ids, sampling=ASK.sampling, seeds=ASK.seeds, adapter=ASK.adapter, session=session
+    )
+
+
+async def test_every_server_gets_every_version_and_none_keeps_one(base: BaseModel) -> None:
+    servers = StandIn(), StandIn()
+    async with served(servers[0].app) as first, served(servers[1].app) as second:
+        engine = await start_servers(base, RemoteOptions(url=first, replicas=(second,)))
+        assert isinstance(engine, ReplicatedEngine)
+        assert engine.limits.context == 64  # the servers'
+        for seed in (1, 2):
+            await engine.store.publish("a", loud_adapter(base, seed))
+        for server in servers:
+            assert len(server.loaded) == 3  # the bare base and two versions
+            assert len(server.paths) == 2  # the old one is unloaded
+        for session in SESSIONS:
+            (made, *_) = await engine.generate(asking(session))
+            assert made.adapter is not None
+            assert made.adapter.version == 1
+        counts = engine.metrics()["requests"]
+        assert [len(server.asked) // 3 for server in servers] == [counts["server-0"], counts["server-1"]]
+        assert min(counts.values()) > 0
+        paths = [path for server in servers for path in server.paths.values()]
+        await engine.close()
+        assert [server.paths for server in servers] == [{}, {}]
+    assert not any(path.exists() for path in paths)
+
+
+async def test_a_server_that_is_not_there_is_one_error_and_the_others_keep_nothing(base: BaseModel) -> None:
+    server = StandIn()
+    async with served(server.app) as url:
+        async with served(StandIn().app) as gone:
+            pass
+        with pytest.raises(EngineError, match=rf"server 2 of 2 cannot be used: no connection to {gone}.*leave it out"):
+            await start_servers(base, RemoteOptions(url=url, replicas=(gone,), retries=0))
+    assert server.loaded
+    assert server.paths == {}
+
+
+async def test_a_server_that_goes_and_comes_back_gets_its_versions_and_sessions_again(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mas.serving.remote_vllm, "_PAUSE_S", 0.01)
+    servers = StandIn(), StandIn()
+    async with served(servers[0].app) as first, AsyncExitStack() as second:
+        url = await second.enter_async_context(served(servers[1].app))
+        engine = await start_servers(base, RemoteOptions(url=first, replicas=(url,), retries=0))
+        assert isinstance(engine, ReplicatedEngine)
+        await engine.store.publish("a", loud_adapter(base, 1))
+        await second.aclose()
+        servers[1].paths.clear()  # what is started again has forgotten all
+        for session in SESSIONS:
+            assert len(await engine.generate(asking(session))) == 3
+        assert servers[1].asked == []
+        port = int(url.removesuffix("/v1").rpartition(":")[2])
+        async with served(servers[1].app, port):
+            restarting = engine._members[1].restarting
+            assert restarting is not None
+            await restarting
+            assert len(servers[1].paths) == 2
+            for session in SESSIONS:
+                await engine.generate(asking(session))
+            assert servers[1].asked
+            assert engine.restarts == 1
+            await engine.close()
+
+
+async def test_a_server_that_does_not_come_back_ends_training(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mas.serving.remote_vllm, "_PAUSE_S", 0.01)
+    async with served(StandIn().app) as first, AsyncExitStack() as second:
+        url = await second.enter_async_context(served(StandIn().app))
+        engine = await start_servers(base, RemoteOptions(url=first, replicas=(url,), retries=0, timeout_s=0.5))
+        await second.aclose()
+        with pytest.raises(TrainingError, match=rf"cannot serve again: {url} does not answer again within 0.5 s"):
+            await engine.store.publish("a", loud_adapter(base, 1))
         await engine.close()

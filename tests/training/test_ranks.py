@@ -3,9 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import make_turn
 from rows import batch_of, learner_of, on_policy, rows_of
+from started import started
 from test_in_flight import EXACT, Steps, config_of, parameters
 
 from mas.cluster.handle import Handle
@@ -23,15 +23,12 @@ from mas.cluster.options import ClusterOptions
 from mas.config.options import Config, LearnerOptions
 from mas.core.concurrency import finished
 from mas.core.errors import CallFailed, ConfigError, TrainingError
-from mas.runs import learner_rank, rollout_worker
 from mas.runs.learner_rank import LearnerRank
 from mas.runs.resolve import resolve_training
-from mas.runs.rollout_worker import setup_of
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_processes
 from mas.training.learner import Learner
-from mas.training.processes import Factories, OpenProcesses, Processes, open_processes
 from mas.training.rank_group import deal
 from mas.training.ranks import LearnerRanks
 from mas.training.trainer import Trainer
@@ -211,20 +208,12 @@ def spread(config: Config, learners: int = 2, **cluster: Any) -> Config:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update={"learners": learners, **cluster})})
 
 
-def processes_of(config: Config, base: BaseModel, logs: Path) -> OpenProcesses:
-    @asynccontextmanager
-    async def start() -> AsyncIterator[Processes]:
-        factories = Factories(worker=rollout_worker.FACTORY, rank=learner_rank.FACTORY, arguments=setup_of(config))
-        async with open_processes(config.cluster, factories, origin=base.origin, threads=1, logs=logs) as found:
-            yield found
-
-    return start
-
-
 async def train(config: Config, base: BaseModel, logs: Path, resumed: int | None = None) -> tuple[Trainer, Steps]:
     (logs / "kept").mkdir(parents=True, exist_ok=True)
-    steps, processes = Steps(), processes_of(config, base, logs)
-    trainer = Trainer(resolve_training(config), base, processes=processes, checkpoints=logs / "kept")
+    steps = Steps()
+    trainer = Trainer(
+        resolve_training(config), base, processes=lambda: started(config, base, logs), checkpoints=logs / "kept"
+    )
     if resumed is not None:
         assert trainer.resume(resumed)
     await trainer.run(steps)

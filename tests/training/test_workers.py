@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from conftest import BaseFor
+from started import started
 from test_in_flight import EXACT, Steps, config_of, parameters
 
 from mas.cluster.handle import Handle
@@ -19,11 +20,11 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import ConfigError, EngineError, TrainingError
 from mas.runs import rollout_worker
 from mas.runs.resolve import resolve_training
-from mas.runs.rollout_worker import FACTORY, setup_of
+from mas.runs.worker_setup import setup_of
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
 from mas.training.check_setup import check_processes
-from mas.training.processes import Factories, Processes, open_processes
+from mas.training.processes import Processes
 from mas.training.trainer import Trainer
 from mas.training.workers import HeldVersionOrder, RolloutWorkers
 
@@ -35,11 +36,6 @@ def base(base_for: BaseFor) -> BaseModel:
 
 def spread(config: Config, workers: int = 2, **cluster: Any) -> Config:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update={"workers": workers, **cluster})})
-
-
-def started(config: Config, base: BaseModel, logs: Path) -> AbstractAsyncContextManager[Processes]:
-    factories = Factories(worker=FACTORY, rank="nowhere:make", arguments=setup_of(config))
-    return open_processes(config.cluster, factories, origin=base.origin, threads=1, logs=logs)
 
 
 async def train(config: Config, base: BaseModel, logs: Path) -> tuple[Trainer, Steps, list[RolloutWorkers]]:
