@@ -1,4 +1,4 @@
-"""The processes of a run beside the one that trains: rollout workers, engine replicas, learner ranks; on one cluster."""
+"""The processes of a run beside the one that trains, on one cluster: rollout workers, engine replicas, learners."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
