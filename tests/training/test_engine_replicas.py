@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 from conftest import BaseFor
-from started import started
+from run_processes import started
 from test_in_flight import EXACT, Steps, config_of, parameters
 from test_workers import is_alive
 

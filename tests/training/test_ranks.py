@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import make_turn
 from rows import batch_of, learner_of, on_policy, rows_of
-from started import started
+from run_processes import started
 from test_in_flight import EXACT, Steps, config_of, parameters
 
 from mas.cluster.handle import Handle
