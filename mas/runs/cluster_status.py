@@ -148,7 +148,7 @@ def _adapter_lines(found: ClusterStatus) -> list[str]:
 
 
 def _batch_table(batches: list[BatchStatus]) -> Table:
-    table = Table(title="Batches in flight", title_justify="left")
+    table = Table(title="Batches in flight", title_justify="left", box=None, pad_edge=False)
     for column in ("step", "groups", "is", "sampled with", "updates behind"):
         table.add_column(column, justify="left" if column in ("is", "sampled with") else "right", overflow="fold")
     for one in batches:
@@ -163,7 +163,7 @@ def _member_table(status: RunStatus) -> Table:
     found = status.cluster
     last = "" if status.state == "running" else ", as they were last seen"
     title = Text(printable(f"Processes (cluster={found.kind}){last}"))
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("process", "kind", "pid", "node", "state", "restarts", "calls", "memory"):
         is_number = column in ("pid", "restarts", "calls", "memory")
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")

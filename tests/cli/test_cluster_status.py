@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +66,11 @@ def elsewhere() -> ProcessId:
     return msgspec.structs.replace(this_process(), machine="another", host="node-3")
 
 
-def rows(out: str) -> list[list[str]]:
-    """Cells of every row of a table."""
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+def cells(out: str, title: str) -> list[list[str]]:
+    """Of every row of a table, the head first."""
+    table = out.partition(title)[2].partition("\n")[2]
+    lines = takewhile(lambda line: not line[:1].isupper(), table.splitlines())
+    return [re.split(" {2,}", line.strip()) for line in lines]
 
 
 def test_a_run_that_trains_shows_processes_batches_and_versions(mas: Mas, run: Path, tmp_path: Path) -> None:
@@ -78,8 +82,12 @@ def test_a_run_that_trains_shows_processes_batches_and_versions(mas: Mas, run: P
     assert f"process {this_process().pid} on {this_process().host} trains\n" in ran.out
     assert "adapters now: planner@7; held: planner@6 planner@7" in ran.out
     assert "staleness k = 1; batches in flight: 1; groups dropped as too old and played again: 4" in ran.out
-    assert rows(ran.out) == [
+    assert cells(ran.out, "Batches in flight") == [
+        ["step", "groups", "is", "sampled with", "updates behind"],
         ["8", "16", "in sampling", "planner@6", "1"],
+    ]
+    assert cells(ran.out, "Processes (cluster=ray)") == [
+        ["process", "kind", "pid", "node", "state", "restarts", "calls", "memory"],
         ["rollout-0", "rollout", "77", "b7", "alive", "2", "5", "3.0 GiB"],
     ]
     stored = json.loads(file.read_text())
