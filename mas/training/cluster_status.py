@@ -181,8 +181,8 @@ def read_status(run: Path) -> ClusterStatus:
         return msgspec.json.decode(path.read_bytes(), type=ClusterStatus)
     except FileNotFoundError:
         raise RunDirectoryError(
-            f"Run directory {run} has no {STATUS_FILE}: a training writes it while it has rollout workers "
-            "(cluster.workers=N) or samples while the learner works (train.staleness=K)"
+            f"Run directory {run} has no {STATUS_FILE}: a training writes it while it has further processes, such as "
+            "cluster.workers=N, or samples while the learner works (train.staleness=K)"
         ) from None
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error

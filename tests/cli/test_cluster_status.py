@@ -129,7 +129,7 @@ def test_a_file_from_somebody_else_does_not_write_to_the_terminal(mas: Mas, run:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "has no cluster.json: a training writes it while it has rollout workers (cluster.workers=N)"),
+        (None, "has no cluster.json: a training writes it while it has further processes, such as cluster.workers=N"),
         (b"{", "is no status of a cluster"),
         (b'{"process": 1}', "is no status of a cluster"),
     ],
