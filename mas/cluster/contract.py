@@ -15,6 +15,12 @@ from mas.core.errors import ClusterError, ConfigError
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_entered: "list[Cluster]" = []
+
+
+def open_clusters(directory: Path) -> "list[Cluster]":
+    """The clusters of this process that were entered and not left, and whose logs are inside this directory."""
+    return [cluster for cluster in _entered if cluster.logs.is_relative_to(directory.absolute())]
 
 
 class Cluster(ABC):
@@ -44,6 +50,7 @@ class Cluster(ABC):
             raise ClusterError("a cluster is entered once: open another one")
         await self._open()
         self._is_open = True
+        _entered.append(self)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -111,6 +118,8 @@ class Cluster(ABC):
         if self._is_closed:
             return
         self._is_open, self._is_closed = False, True
+        if self in _entered:
+            _entered.remove(self)
         try:
             await asyncio.gather(*(handle.close() for handle in self._handles.values()))
         finally:

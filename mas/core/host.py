@@ -1,10 +1,15 @@
-"""What this machine offers: a folder for what takes long to make and can be made again, and free memory.
+"""What this machine offers: a folder for what takes long to make and can be made again, free memory, and whether a
+process still runs.
 
 Memory is that of the machine, or of the control group that this process is in.
 """
 
 import os
+import platform
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 
 def cache_directory() -> Path:
@@ -63,3 +68,60 @@ def _of_group(folder: Path, *, is_first: bool) -> int | None:
         return None
     files = stat.get("total_inactive_file" if is_first else "inactive_file", 0)
     return most - taken + files
+
+
+class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of some machine. A number is given to another process later; number and start time together are not.
+
+    Attributes:
+        host: the machine's name.
+        machine: tells machines, their restarts and containers apart; as far as the system says.
+        started: in ticks of the kernel's clock; None: the system does not say, as others than Linux.
+    """
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    host: str
+    machine: str
+    started: int | None
+
+
+def this_process(proc: Path = Path("/proc")) -> ProcessId:
+    """The process that calls this."""
+    pid = os.getpid()
+    stat = _process_stat(proc, pid)
+    started = None if stat is None else stat[1]
+    return ProcessId(pid=pid, host=platform.node(), machine=_machine(proc), started=started)
+
+
+def is_running(process: ProcessId, proc: Path = Path("/proc")) -> bool | None:
+    """Whether it still runs; None: that cannot be seen from this machine, container or start of the machine."""
+    if process.machine != _machine(proc):
+        return None
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    stat = _process_stat(proc, process.pid)
+    if stat is None or process.started is None:
+        return True
+    state, started = stat
+    return state != "Z" and started == process.started
+
+
+def _machine(proc: Path) -> str:
+    try:
+        boot = (proc / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
+        return f"{boot} {(proc / 'self' / 'ns' / 'pid').readlink()}"
+    except OSError:
+        return platform.node()
+
+
+def _process_stat(proc: Path, pid: int) -> tuple[str, int] | None:
+    """State and start time. The name between them may hold blanks and brackets."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[19])

@@ -7,6 +7,7 @@
     ├── team.yaml        the team, as training wrote it down
     ├── checkpoints/     one directory per checkpoint
     ├── tensorboard/     event files
+    ├── cluster.json     what its processes do; only with workers or batches in flight
     └── spans.jsonl      what was traced; only where something is
 
 The lock is `flock` on `.lock`: POSIX only, and the kernel releases it when the process dies.
@@ -157,7 +158,8 @@ class RunDirectory:
         be removed stays."""
         for folder in (self.checkpoints, self.tensorboard, self.path / "workers"):
             shutil.rmtree(folder, ignore_errors=True)
-        for name in ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", ".lock"):
+        files = ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", "cluster.json", ".lock")
+        for name in files:
             with suppress(OSError):
                 (self.path / name).unlink()
         with suppress(OSError):

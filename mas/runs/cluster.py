@@ -1,6 +1,7 @@
-"""The commands `mas cluster plan` and `mas cluster simulate`: what a cluster of processes needs, and what it may gain.
+"""The commands `mas cluster`: what a cluster of processes needs (`plan`), what it may gain (`simulate`), and what one
+does (`status`).
 
-Neither starts a process. Heavy modules are imported inside them.
+None starts a process. Heavy modules are imported inside them.
 """
 
 import math
@@ -16,6 +17,7 @@ from mas.core.errors import ConfigError
 from mas.core.host import gib
 from mas.core.printable import printable
 from mas.observe.files import check_json_file, write_json_file
+from mas.runs.cluster_status import show_status
 from mas.runs.overrides import JsonFile, Overrides, check_used, configured
 from mas.runs.simulate import simulate_run
 from mas.training.setup import Setup
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
     from mas.training.cluster_estimates import ClusterPlan
 
 cluster = typer.Typer(
-    name="cluster", help="What training in several processes needs, and what it may gain.", no_args_is_help=True
+    name="cluster",
+    help="What training in several processes needs, what it may gain, and what it does.",
+    no_args_is_help=True,
 )
 cluster.command("simulate")(simulate_run)
+cluster.command("status")(show_status)
 
 _USED = ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train")
 

@@ -37,6 +37,7 @@ from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
+from mas.training.cluster_status import StatusFile
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
@@ -274,8 +275,10 @@ def _train(
             speed=measure_speed(base, rows_of(setup)) if base is not None and is_embedded else None,
             earlier=[line for line in read_metrics(run.metrics_path) if line["step"] <= kept],
         )
+        status = StatusFile(run.path, trainer)
         with watching as watcher, traced_run(setup.trace, run.path):
-            return run_blocking(trainer.run(watcher, watcher.on_phase, on_open=cut_back))
+            training = trainer.run(watcher, status.following(watcher.on_phase), on_open=cut_back)
+            return run_blocking(status.during(training))
 
 
 def _keep_team(run: RunDirectory, team: TeamSpec) -> None:

@@ -33,6 +33,7 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.training.cluster_status import BatchStatus
 from mas.training.opponents import Facing
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
@@ -73,6 +74,7 @@ class BatchesInFlight:
 
     Attributes:
         idle: time in which nothing is played, neither batches nor an evaluation.
+        groups_dropped: as too old, and played again, since it was made.
     """
 
     def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
@@ -87,6 +89,7 @@ class BatchesInFlight:
         self._workers: RolloutWorkers | None = None
         self.idle = IdleTime()
         self._metrics: dict[str, Any] = {}
+        self.groups_dropped = 0
 
     @asynccontextmanager
     async def open(self, session: TeamSession, workers: RolloutWorkers | None = None) -> AsyncIterator[None]:
@@ -130,6 +133,7 @@ class BatchesInFlight:
             if number not in self._flights:
                 dropped += await self._begin(session, number, ahead=number - step)
         await self._forget_older()
+        self.groups_dropped += dropped
         flight = self._flights[step]
         assert flight.task is not None
         played = await flight.task
@@ -164,10 +168,29 @@ class BatchesInFlight:
         """Of the last step, by the names that metrics have; none where batches are not in flight.
 
         `batches` in flight while the learner works, `groups_dropped` as too old, seconds that the learner `waited` for
-        the batch, that the batch was `played`, and in which nothing was played since the step before (`idle_s`), and by
-        how many updates the samples are older than each adapter (`staleness`).
+        the batch, that the batch was `played`, and in which neither a batch nor an evaluation was played since the step
+        before (`idle_s`), and by how many updates the samples are older than each adapter (`staleness`).
         """
         return {"in_flight": self._metrics} if self._metrics else {}
+
+    def batches(self, current: Mapping[str, int]) -> list[BatchStatus]:
+        """Those in flight, oldest first. `current`: the adapters' versions of now."""
+        return [
+            BatchStatus(
+                step=step + 1,
+                groups=len(flight.batch.planned),
+                is_sampled=flight.task is not None and flight.task.done(),
+                versions=dict(flight.versions),
+                ages={name: current[name] - version for name, version in flight.versions.items()},
+            )
+            for step, flight in sorted(self._flights.items())
+        ]
+
+    def held(self) -> set[AdapterRef]:
+        """Adapter versions that batches in flight are sampled with; with workers, those that they hold."""
+        if self._workers is not None:
+            return self._workers.held
+        return {AdapterRef(name, one) for flight in self._flights.values() for name, one in flight.versions.items()}
 
     def files(self, session: TeamSession) -> dict[str, bytes]:
         """What a checkpoint holds of batches in flight: relative names to contents; empty where there are none."""

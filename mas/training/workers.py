@@ -47,6 +47,11 @@ class RolloutWorkers:
         """How many workers there are."""
         return len(self._handles)
 
+    @property
+    def held(self) -> set[AdapterRef]:
+        """The adapter versions that every worker holds or is getting."""
+        return {*self._held}
+
     @asynccontextmanager
     async def holding(self, ref: AdapterRef, weights: AdapterWeights) -> AsyncIterator[None]:
         """Within the block every worker can speak as this version.
