@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from mas.api.console import Printout, recording
 from mas.api.run import Run
+from mas.config.plain_values import literal
 from mas.core.concurrency import asynchronous, exclusive
 from mas.core.errors import ConfigError
 
@@ -55,6 +57,8 @@ class League:
         rounds: int = 0,
         name: str = "tournament",
         at_once: int = 64,
+        workers: int = 0,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> Tournament:
         """Play a tournament, or what is left of the one of this name. Prints a bar of progress at a terminal.
 
@@ -63,20 +67,26 @@ class League:
                 `run:runs/kuhn@20`; by name, or in a row: a run is then called as its directory.
             games: of each pairing, as many from each seat. seed: of all deals, and of players that draw.
             rounds: of a Swiss tournament; 0: everybody plays everybody.
+            at_once: games that are on at one time.
+            workers: processes that play the games, 0: this one. options: of the cluster that they run in, by their
+                dotted keys, such as `{"cluster.kind": "ray"}`.
 
         Raises:
-            ConfigError: no such game or player, no collection of players, two of one name, or a tournament of this
-                name with other terms. Otherwise as `mas.league.players.open_players`.
+            ConfigError: no such game or player, no collection of players, two of one name, a tournament of this
+                name with other terms, or more workers than games. ClusterError: workers cannot be started.
+                Otherwise as `mas.league.players.open_players`.
         """
         from mas.league.actions import print_standings, tournament_of
         from mas.league.tournament import Terms
+        from mas.league.workers import worker_options
 
         named = players if isinstance(players, Mapping) else _named(players)
         if wrong := [player for player in named.values() if not isinstance(player, Player)]:
             raise ConfigError(f"player {wrong[0]!r}: a player is a mas.Run or a text such as 'random'")
         sources = {key: f"run:{one.path}" if isinstance(one, Run) else one for key, one in named.items()}
         terms = Terms(game=self.game, players=sources, games=games, rounds=rounds, seed=seed)
-        table, title = tournament_of(str(self.path), name, terms, at_once)
+        cluster = worker_options(workers, [f"{key}={literal(value)}" for key, value in options.items()])
+        table, title = tournament_of(str(self.path), name, terms, at_once, workers=cluster)
         console = recording(_WIDTH)
         print_standings(table, title, console=console)
         return Tournament(table, Printout.of(console))

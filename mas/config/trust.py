@@ -35,6 +35,11 @@ def set_trust(everything: bool) -> None:
     _trusts_all.set(everything)
 
 
+def trusts_all() -> bool:
+    """Whether all that stored files name is allowed here (`--trust`)."""
+    return _trusts_all.get()
+
+
 @contextmanager
 def trusting(everything: bool = True) -> Iterator[None]:
     """Allow in this block all that stored files name, as `--trust` does for a command.

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import accesses_of
+from mas.config.options import WorkerOptions
 from mas.config.trust import remember
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -38,26 +39,42 @@ from mas.league.tables import (
     verdict_line,
 )
 from mas.league.tournament import Terms
+from mas.league.workers import ALONE, logs_beside, played_by_workers
 from mas.observe.charts import curves_svg
 from mas.observe.files import write_text_atomic
 from mas.observe.significance import bonferroni, games_needed, holm
 
 
 def play_tournament(
-    league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
+    league: str,
+    name: str,
+    terms: Terms,
+    at_once: int,
+    order: Order = "rating",
+    *,
+    with_members: bool = False,
+    workers: WorkerOptions = ALONE,
 ) -> None:
     """As `tournament_of`, and print its table."""
-    print_standings(*tournament_of(league, name, terms, at_once, order, with_members=with_members))
+    print_standings(*tournament_of(league, name, terms, at_once, order, with_members=with_members, workers=workers))
 
 
 def tournament_of(
-    league: str, name: str, terms: Terms, at_once: int, order: Order = "rating", *, with_members: bool = False
+    league: str,
+    name: str,
+    terms: Terms,
+    at_once: int,
+    order: Order = "rating",
+    *,
+    with_members: bool = False,
+    workers: WorkerOptions = ALONE,
 ) -> tuple[Standings, str]:
     """Play a tournament, or what is left of it; its table and a title.
 
     Args:
         order: of the ladder.
         with_members: all members of the league play, too, and an empty game is theirs.
+        workers: processes that play the games; without workers this one plays them.
     """
     terms = replace(terms, game=full_name(terms.game))
     if with_members:
@@ -76,7 +93,11 @@ def tournament_of(
     remember(accesses_of_game(terms.game))  # the command line's, or allowed
     terms = replace(terms, players=pinned(terms.players))
     with _made(league) as store:
-        found = run_blocking(played(name, terms, store, world, at_once))
+        found = run_blocking(
+            played_by_workers(name, terms, store, world, at_once, workers, logs_beside(league))
+            if workers.workers
+            else played(name, terms, store, world, at_once)
+        )
     return standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games"
 
 

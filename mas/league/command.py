@@ -24,6 +24,10 @@ Confidence = Annotated[float, typer.Option(min=0.5, max=0.999, help="of the inte
 
 @league.command()
 def run(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OVERRIDES]...", help="other options of the cluster: cluster.address=HOST:PORT"),
+    ] = None,
     game: Annotated[
         str, typer.Option(help="SCENARIO:GAME, as two_player:kuhn_poker, short kuhn; or PACKAGE:NAME, as open_spiel:go")
     ] = "",
@@ -35,6 +39,10 @@ def run(
     rounds: Annotated[int, typer.Option(min=0, help="of a Swiss tournament; 0: everybody plays everybody")] = 0,
     seed: Annotated[int, typer.Option(help="of all deals and of players that draw")] = 0,
     at_once: AtOnce = 64,
+    workers: Annotated[int, typer.Option(min=0, help="processes that play the games; 0: this one plays them")] = 0,
+    cluster: Annotated[
+        Literal["local", "ray"] | None, typer.Option(help="where workers run; default: local, on this machine")
+    ] = None,
     order: Order = "rating",
     trust: Trust = False,
 ) -> None:
@@ -42,9 +50,12 @@ def run(
     sources = _named(player or [])
     from mas.league.actions import play_tournament
     from mas.league.tournament import Terms
+    from mas.league.workers import worker_options
 
+    kind = [] if cluster is None else [f"cluster.kind={cluster}"]
+    options = worker_options(workers, [*kind, *(overrides or [])])
     terms = Terms(game=game, players=sources, games=games, rounds=rounds, seed=seed)
-    play_tournament(place, name, terms, at_once, order, with_members=members)
+    play_tournament(place, name, terms, at_once, order, with_members=members, workers=options)
 
 
 @league.command()

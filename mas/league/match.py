@@ -171,6 +171,21 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
     )
 
 
+class LocalGames:
+    """Plays fixtures in this process, in games that are used again."""
+
+    def __init__(self, open_game: Callable[[], Environment], players: Mapping[str, Player]) -> None:
+        self._open, self._players = open_game, players
+        self._free: list[Environment] = []
+
+    async def play(self, fixture: Fixture) -> PlayedGame:
+        """As the function `play`."""
+        game = self._free.pop() if self._free else self._open()
+        played = await play(game, fixture, self._players)
+        self._free.append(game)
+        return played
+
+
 def replay(game: Environment, played: PlayedGame) -> list[str]:
     """A game told again: how it stood before the first move and after each step, as text for people.
 

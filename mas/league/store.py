@@ -104,19 +104,18 @@ class LeagueStore:
         Raises:
             ConfigError: there is one of that name with other terms.
         """
-        said = msgspec.json.encode(dict(terms), order="deterministic").decode()
+        said = _text(dict(terms))
         with self._transaction() as to:
-            found = to.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
+            found = _stored_terms(to, tournament)
             if found is None:
                 to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=said))
-                return
-        if isinstance(why := terms_of(found), str):
-            raise _damaged(tournament, why)
-        if found != said:
-            raise ConfigError(
-                f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
-                "choose another name, or the same terms to go on"
-            )
+        _check_terms(tournament, found, said)
+
+    def check_terms(self, tournament: str, terms: Terms) -> None:
+        """Refuse what `begin` would refuse."""
+        with self._transaction() as of:
+            found = _stored_terms(of, tournament)
+        _check_terms(tournament, found, _text(dict(terms)))
 
     def tournaments(self) -> dict[str, dict[str, Any]]:
         """Terms of all tournaments, by name; those whose row is damaged are left out."""
@@ -133,7 +132,7 @@ class LeagueStore:
         known = self.tournaments()
         if tournament not in known:
             with self._transaction() as of:
-                text = of.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
+                text = _stored_terms(of, tournament)
             if text is not None:
                 raise _damaged(tournament, str(terms_of(text)))
             raise ConfigError(f"no tournament {tournament!r} in this league. {did_you_mean(tournament, known)}")
@@ -269,6 +268,24 @@ def _survives_kills(connection: Any, _: Any) -> None:
             time.sleep(0.02)
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _stored_terms(connection: Connection, tournament: str) -> str | None:
+    """Terms of a tournament as they are stored; None: there is none of that name."""
+    return connection.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
+
+
+def _check_terms(tournament: str, found: str | None, said: str) -> None:
+    """Refuse other terms than those that are stored."""
+    if found is None:
+        return
+    if isinstance(why := terms_of(found), str):
+        raise _damaged(tournament, why)
+    if found != said:
+        raise ConfigError(
+            f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
+            "choose another name, or the same terms to go on"
+        )
 
 
 def _damaged(tournament: str, why: str) -> ConfigError:

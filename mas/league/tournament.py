@@ -4,7 +4,7 @@ Round robins, Swiss rounds and one against all; several games at a time.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -14,13 +14,15 @@ from mas.core.concurrency import together
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.seeds import derive_seed
-from mas.league.match import Fixture, PlayedGame, Player, play
+from mas.league.match import Fixture, LocalGames, PlayedGame, Player
 from mas.league.store import LeagueStore
 
 AT_ONCE = 64
 """Games that are on at one time: enough for an engine to answer many players in one batch."""
 Progress = Callable[[int, int], None]
 """(games played, games of the round) -> nothing."""
+PlayMatch = Callable[[Fixture], Awaitable[PlayedGame]]
+"""Plays a fixture to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,31 @@ async def run_tournament(
     at_once: int = AT_ONCE,
     progress: Progress = lambda done, of: None,
 ) -> list[PlayedGame]:
+    """As `run_matches`, with games and players of this process.
+
+    Args:
+        open_game: a new game for each that is on at one time.
+        players: by name; all of `terms.players`.
+    """
+    seats, games = len(open_game().spec.seats), LocalGames(open_game, players)
+    return await run_matches(name, terms, store, seats, games.play, at_once=at_once, progress=progress)
+
+
+async def run_matches(
+    name: str,
+    terms: Terms,
+    store: LeagueStore,
+    seats: int,
+    play: PlayMatch,
+    *,
+    at_once: int = AT_ONCE,
+    progress: Progress = lambda done, of: None,
+) -> list[PlayedGame]:
     """Play what is left of a tournament; a killed one goes on where it was.
 
     Args:
-        open_game: a new game for each worker.
-        players: by name; all of `terms.players`.
+        seats: of the game.
+        play: called for many fixtures at once.
         progress: told after every game.
 
     Returns:
@@ -77,29 +99,33 @@ async def run_tournament(
     Raises:
         ConfigError: other terms than the tournament was begun with, or terms that leave seats unbalanced.
     """
-    seats = len(open_game().spec.seats)
+    fixtures = first_fixtures(terms, seats)
+    store.begin(name, terms.as_dict())
+    for number in range(max(1, terms.rounds)):
+        if terms.rounds:
+            before = [game for game in store.games(name) if game.round < number]
+            points, past = points_of(tuple(terms.players), before), _fixtures(before)
+            fixtures = swiss_round(points, past, games=terms.games, seed=terms.seed, number=number)
+        await _play_missing(name, fixtures, store, play, at_once, progress)
+    return store.games(name)
+
+
+def first_fixtures(terms: Terms, seats: int) -> list[Fixture]:
+    """The games of the first round of a Swiss tournament, which has as many in each; all games of another one.
+
+    Raises:
+        ConfigError: terms that leave seats unbalanced, too few players, or a game of more seats than it can have.
+    """
     if (terms.rounds or terms.challenger) and seats != 2:
         kind = "a Swiss tournament" if terms.rounds else "one against all"
         raise ConfigError(f"{kind} is for games of two seats, {terms.game} has {seats}: use a round robin")
     names = tuple(terms.players)
     if terms.rounds:
-        swiss_round(dict.fromkeys(names, 0.0), [], games=terms.games, seed=terms.seed, number=0)
-        store.begin(name, terms.as_dict())
-        for number in range(terms.rounds):
-            before = [game for game in store.games(name) if game.round < number]
-            fixtures = swiss_round(
-                points_of(names, before), _fixtures(before), games=terms.games, seed=terms.seed, number=number
-            )
-            await _play_missing(name, fixtures, store, open_game, players, at_once, progress)
-    else:
-        if terms.challenger:
-            others = [player for player in names if player != terms.challenger]
-            fixtures = gauntlet(terms.challenger, others, games=terms.games, seed=terms.seed)
-        else:
-            fixtures = round_robin(names, seats=seats, games=terms.games, seed=terms.seed)
-        store.begin(name, terms.as_dict())
-        await _play_missing(name, fixtures, store, open_game, players, at_once, progress)
-    return store.games(name)
+        return swiss_round(dict.fromkeys(names, 0.0), [], games=terms.games, seed=terms.seed, number=0)
+    if terms.challenger:
+        others = [player for player in names if player != terms.challenger]
+        return gauntlet(terms.challenger, others, games=terms.games, seed=terms.seed)
+    return round_robin(names, seats=seats, games=terms.games, seed=terms.seed)
 
 
 def points_of(players: Sequence[str], games: Sequence[PlayedGame]) -> dict[str, float]:
@@ -115,8 +141,7 @@ async def _play_missing(
     name: str,
     fixtures: Sequence[Fixture],
     store: LeagueStore,
-    open_game: Callable[[], Environment],
-    players: Mapping[str, Player],
+    play: PlayMatch,
     at_once: int,
     progress: Progress,
 ) -> None:
@@ -127,9 +152,8 @@ async def _play_missing(
 
     async def worker() -> None:
         nonlocal done
-        game = open_game()
         for fixture in queue:
-            store.add(name, await play(game, fixture, players))
+            store.add(name, await play(fixture))
             done += 1
             progress(done, len(fixtures))
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mas.config.access import PLAYS
+from mas.config.access import CONFIG_FILE, PLAYS, TEAM_FILE
 from mas.config.load import leaves
 from mas.config.options import ModelOptions, ScenarioOptions
 from mas.config.servers import RunSource
@@ -26,12 +26,13 @@ from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
+from mas.serving.adapter_files import digest_of
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.base import Note, open_base
 from mas.training.engines import start_engine
-from mas.training.saved import initial_adapters, saved_adapters
+from mas.training.saved import adapter_directories, initial_adapters, saved_adapters, start_directories
 from mas.training.session import open_team
 from mas.training.setup import Setup
 
@@ -120,6 +121,24 @@ async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEn
         for name in adapters:
             engine.store.freeze(name)
         yield TeamPlayer(session.runtime, run.own, 0.0 if run.source.is_greedy else None)
+
+
+def run_digest(source: RunSource) -> str:
+    """SHA-256 of the files of a run that make its player: configuration, team and adapters, of `train.start` if it
+    plays as its training began.
+
+    Raises:
+        RunDirectoryError, CheckpointError: see `saved_adapters`. ConfigError, TrustError: see `load_run_config`.
+    """
+    run = source.path
+    if source.step == 0:
+        start = load_run_config(run, uses=(*PLAYS, "start")).train.start
+        folders = [] if start is None else start_directories(start)
+    else:
+        folders = adapter_directories(run, source.step)
+    files = {f"{folder.name}/{file.name}": file for folder in folders for file in folder.iterdir()}
+    files |= {name: run / name for name in (CONFIG_FILE, TEAM_FILE) if (run / name).is_file()}
+    return digest_of({name: path.read_bytes() for name, path in files.items()})
 
 
 def base_parts(model: ModelOptions, scenario: Scenario) -> dict[str, str]:

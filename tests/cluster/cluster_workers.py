@@ -66,6 +66,13 @@ class Worker:
         os.kill(os.getpid(), signal.SIGKILL)
         return b""
 
+    async def survive(self, payload: bytes) -> bytes:
+        """Answers after the time of many calls; of `poison` the process dies at once."""
+        if payload == b"poison":
+            self.die(payload)
+        await asyncio.sleep(0.5)
+        return payload
+
     def text(self, payload: bytes) -> str:
         return "no bytes"
 
@@ -126,6 +133,15 @@ def make_closing(arguments: bytes) -> Closing:
 
 def make_lingering(arguments: bytes) -> Lingering:
     return Lingering(arguments)
+
+
+def make_once(arguments: bytes) -> Worker:
+    """A worker of a directory of one file for each process that may start, of which this takes one."""
+    left = sorted(Path(arguments.decode()).iterdir())
+    if not left:
+        os._exit(3)
+    left[0].unlink(missing_ok=True)
+    return Worker(arguments)
 
 
 def make_none(arguments: bytes) -> NoReturn:
