@@ -13,12 +13,14 @@ class Amounts:
     """How much work one round holds.
 
     Attributes:
-        steps: training steps, one after the other; `tasks`: of each of them, all at once.
+        steps: training steps of a round, one after the other; `tasks`: of each of them, all at once.
+        turns: rounds of steps for each one of orders: short ones, as what other programs do changes within seconds.
         orders: for each worker, one after the other.
         bases: workers with the tiny base that are started; 0: none.
     """
 
-    steps: int = 10
+    steps: int = 2
+    turns: int = 5
     tasks: int = 16
     orders: int = 24
     bases: int = 2

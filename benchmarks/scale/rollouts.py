@@ -1,7 +1,9 @@
 """What is played: the steps of a training in this process or by one worker, and orders by several workers."""
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
@@ -21,6 +23,24 @@ STEPS, ORDERS, PROCESSES = "tasks of steps", "orders", "processes"
 _ORIGIN = Origin(name="no base: no adapters are held")
 
 
+class WorkerCpu:
+    """CPU time of workers' processes, all threads together; of this machine and where /proc tells."""
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = handles
+
+    def seconds(self) -> float:
+        """Since they were started."""
+        return sum(self._ticks(handle.pid) for handle in self._handles) / os.sysconf("SC_CLK_TCK")
+
+    def _ticks(self, pid: int | None) -> int:
+        try:
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0
+        return int(words[11]) + int(words[12])
+
+
 def workers_of(cluster: Cluster, handles: Sequence[Handle], count: int) -> RolloutWorkers:
     """The first of a cluster's workers, as training sees them."""
     return RolloutWorkers(cluster, handles[:count], _ORIGIN)
@@ -30,24 +50,35 @@ class Steps:
     """The rollouts of training steps, one after the other, as `mas train` has them: all tasks of a step at once.
 
     Args:
-        workers: play them; None: this process does.
+        workers: play them; None: this process does. cpu: of these workers.
+
+    Attributes:
+        cpu_ms: of each round, CPU milliseconds of the workers per task.
     """
 
     def __init__(
-        self, name: str, rollout: Rollout, runtime: TeamRuntime, steps: int, workers: RolloutWorkers | None = None
+        self,
+        name: str,
+        rollout: Rollout,
+        runtime: TeamRuntime,
+        steps: int,
+        workers: RolloutWorkers | None = None,
+        cpu: WorkerCpu | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._cpu = name, cpu or WorkerCpu(())
+        self.cpu_ms: list[float] = []
         self._rollout, self._runtime, self._steps, self._workers = rollout, runtime, steps, workers
 
     async def run(self, number: int) -> int:
         """Play the steps of round `number`; how many tasks they had."""
         self._rollout.player = self._workers
-        tasks = 0
+        tasks, began_s = 0, self._cpu.seconds()
         for step in range(number * self._steps, (number + 1) * self._steps):
             batch = self._rollout.draw(step, ())
             for episodes in await self._rollout.play(self._runtime, batch):
                 check(episodes)
                 tasks += 1
+        self.cpu_ms.append((self._cpu.seconds() - began_s) / tasks * 1e3)
         return tasks
 
 

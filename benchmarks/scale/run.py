@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -13,7 +14,17 @@ from benchmarks.result import Result, Row, Target
 from benchmarks.rounds import Timing, ratio, take_turns
 from benchmarks.scale.options import ScaleBench
 from benchmarks.scale.processes import Started, cluster_options, found_by_workers, start
-from benchmarks.scale.rollouts import ONE_PROCESS, ONE_WORKER, ORDERS, PROCESSES, STEPS, Orders, Steps, workers_of
+from benchmarks.scale.rollouts import (
+    ONE_PROCESS,
+    ONE_WORKER,
+    ORDERS,
+    PROCESSES,
+    STEPS,
+    Orders,
+    Steps,
+    WorkerCpu,
+    workers_of,
+)
 from benchmarks.scale.worker import FACTORY, ScriptedSetup, open_player
 from mas.cluster.contract import Cluster
 from mas.cluster.registry import open_cluster
@@ -34,6 +45,8 @@ LINEAR = "of_linear"
 """Measure: orders per second / (workers · orders per second of one worker), median over rounds."""
 CPU = "driver_cpu_ms"
 """Measure: CPU milliseconds of the process that trains per task or order, median over rounds."""
+WORKER_CPU = "worker_cpu_ms"
+"""Measure: CPU milliseconds of the worker's process per task, median over rounds; 0 where /proc does not tell."""
 _AT_START = "started once"
 """Note of rows that have no rounds."""
 
@@ -95,8 +108,10 @@ async def bench_kind(kind: str, played: Played, tell: Tell) -> tuple[list[Row], 
         tell(f"opened: {open_s:.1f} s")
         scripted = await start(cluster, "scripted", FACTORY, msgspec.json.encode(played.scripted), options.most)
         tell(f"{options.most} workers: {scripted.first_s + scripted.rest_s:.1f} s")
-        timings = await take_turns(_competitors(played, cluster, scripted), options.repeats, tell)
-        rows = _rows(kind, options.workers, timings)
+        steps = _steps(played, cluster, scripted)
+        timings = await take_turns(steps, options.repeats * amounts.turns, lambda text: None)
+        timings = {**timings, **await take_turns(_orders(played, cluster, scripted), options.repeats, tell)}
+        rows = _rows(kind, options.workers, timings, median(steps[1].cpu_ms[1:]))
         rows.append(_process_row(kind, "scripted engine", {"open_s": open_s} | scripted.measures(cluster)))
         if amounts.bases:
             bases = await start(cluster, "base", BASE_FACTORY, setup_of(played.config), amounts.bases)
@@ -105,16 +120,20 @@ async def bench_kind(kind: str, played: Played, tell: Tell) -> tuple[list[Row], 
     return rows, _targets(kind, options, timings)
 
 
-def _competitors(played: Played, cluster: Cluster, scripted: Started) -> list[Steps | Orders]:
-    rollout, amounts = played.rollout, played.options.amounts
-    one = workers_of(cluster, scripted.handles, 1)
+def _steps(played: Played, cluster: Cluster, scripted: Started) -> tuple[Steps, Steps]:
+    """One process, and one worker."""
+    count, handles = played.options.amounts.steps, scripted.handles[:1]
+    workers = workers_of(cluster, handles, 1)
+    return (
+        Steps(ONE_PROCESS, played.rollout, played.runtime, count),
+        Steps(ONE_WORKER, played.rollout, played.runtime, count, workers, WorkerCpu(handles)),
+    )
+
+
+def _orders(played: Played, cluster: Cluster, scripted: Started) -> list[Orders]:
     return [
-        Steps(ONE_PROCESS, rollout, played.runtime, amounts.steps),
-        Steps(ONE_WORKER, rollout, played.runtime, amounts.steps, one),
-        *(
-            Orders(name_of(count), rollout, workers_of(cluster, scripted.handles, count), amounts.orders)
-            for count in played.options.workers
-        ),
+        Orders(name_of(n), played.rollout, workers_of(cluster, scripted.handles, n), played.options.amounts.orders)
+        for n in played.options.workers
     ]
 
 
@@ -128,14 +147,17 @@ def of_linear(timings: Mapping[str, Timing], count: int) -> float:
     return ratio(timings[name_of(count)], timings[name_of(1)]) / count
 
 
-def _rows(kind: str, counts: Sequence[int], timings: Mapping[str, Timing]) -> list[Row]:
+def _rows(kind: str, counts: Sequence[int], timings: Mapping[str, Timing], worker_ms: float) -> list[Row]:
+    """`worker_ms`: see `WORKER_CPU`."""
+
     def row(name: str, reference: str, unit: str, measures: dict[str, float]) -> Row:
         timing = timings[name]
         found = {CPU: timing.cpu_us / 1e3} | measures
         return Row.measured(name, f"{kind}, {unit}", 0, timing, timings[reference], found, unit)
 
     return [
-        *(row(name, ONE_PROCESS, STEPS, {}) for name in (ONE_PROCESS, ONE_WORKER)),
+        row(ONE_PROCESS, ONE_PROCESS, STEPS, {}),
+        row(ONE_WORKER, ONE_PROCESS, STEPS, {WORKER_CPU: worker_ms}),
         *(row(name_of(count), name_of(1), ORDERS, {LINEAR: of_linear(timings, count)}) for count in counts),
     ]
 

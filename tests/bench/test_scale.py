@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from pathlib import Path
@@ -16,7 +18,17 @@ from benchmarks.rounds import Timing
 from benchmarks.scale import run
 from benchmarks.scale.options import Amounts, ScaleBench
 from benchmarks.scale.processes import found_by_workers
-from benchmarks.scale.rollouts import ONE_PROCESS, ONE_WORKER, ORDERS, PROCESSES, STEPS, Steps, check, orders_of
+from benchmarks.scale.rollouts import (
+    ONE_PROCESS,
+    ONE_WORKER,
+    ORDERS,
+    PROCESSES,
+    STEPS,
+    Steps,
+    WorkerCpu,
+    check,
+    orders_of,
+)
 from benchmarks.scale.worker import ScriptedSetup, ScriptedWorker, make, open_player, say
 from mas.config.load import load_config
 from mas.core.errors import MissingPackage, RunError
@@ -25,7 +37,7 @@ from mas.runtime.team import TeamRuntime
 from mas.training.rollout import Rollout
 
 Mas = Callable[..., Any]
-SMALL = Amounts(steps=1, tasks=2, orders=2, bases=0)
+SMALL = Amounts(steps=1, turns=1, tasks=2, orders=2, bases=0)
 SETUP = ScriptedSetup(config=load_config(("scenario=relay", "train.tasks_per_step=2")).model_dump_json(), call_s=0.001)
 
 
@@ -51,6 +63,7 @@ def test_workers_play_what_one_process_plays_and_as_many_orders_as_there_are_wor
     ]
     *played, processes = result.rows
     assert all(row.measures[run.CPU] > 0 for row in played)
+    assert [run.WORKER_CPU in row.measures for row in played] == [False, True, False, False]
     assert set(processes.measures) == {"open_s", "first_s", "next_1_s", "rss_mib"}
     assert 20 < processes.measures["rss_mib"] < 200, "a worker without weights loads no tensor library"
     assert processes.measures["open_s"] < processes.measures["first_s"]
@@ -116,6 +129,16 @@ async def test_a_task_that_records_nothing_voids_the_measurement(player: tuple[R
     (episode,) = await rollout.play_order(runtime, next(orders_of(rollout, 0)))
     with pytest.raises(RunError, match="recorded nothing: broken"):
         check([msgspec.structs.replace(episode, status="failed", cause="broken")])
+
+
+def test_cpu_time_of_a_worker_is_that_of_its_process() -> None:
+    class Here:
+        pid = os.getpid()
+
+    class Gone:
+        pid = None
+
+    assert WorkerCpu([Here(), Gone()]).seconds() == pytest.approx(time.process_time(), abs=0.1)  # type: ignore[list-item]
 
 
 def test_the_script_says_what_the_roles_may_say() -> None:
