@@ -210,6 +210,34 @@ def staleness(
 
 
 @bench.command()
+def scale(
+    json: JsonFile = None,
+    kinds: Annotated[str, typer.Option(metavar="KIND,...", help="of clusters: local, ray")] = "local,ray",
+    workers: Annotated[str, typer.Option(metavar="N,...", help="rollout workers; 1 among them")] = "1,2,4,8",
+    latency_ms: Annotated[float, typer.Option(metavar="MS", help="of every call of the engine")] = 20.0,
+    repeats: Repeats = 3,
+) -> None:
+    """What rollout workers cost beside one process, how they scale, and their memory and start."""
+    from benchmarks.result import check_writable, write_result
+    from benchmarks.scale.options import ScaleBench, numbers, split
+    from benchmarks.table import print_result
+
+    options = ScaleBench(
+        kinds=split(kinds), workers=numbers("--workers", workers), latency_ms=latency_ms, repeats=repeats
+    )
+    if json is not None:
+        check_writable(json)
+    from benchmarks.scale.run import bench_scale
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    result = asyncio.run(bench_scale(options, lambda text: console.print(text, style="dim", highlight=False)))
+    print_result(console, result, reference="1st")
+    if json is not None:
+        write_result(json, result)
+    raise typer.Exit(result.exit_code)
+
+
+@bench.command()
 def probes(
     json: JsonFile = None,
     system: Annotated[

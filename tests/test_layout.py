@@ -55,7 +55,14 @@ def test_the_layers_hold(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("words", ["import mas", "import mas.cli, mas.protocols, mas.scenarios, mas.runtime.team"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "import mas",
+        "import mas.cli, mas.protocols, mas.scenarios, mas.runtime.team",
+        "import mas.runs.resolve, mas.training.rollout",
+    ],
+)
 def test_importing_loads_no_tensor_library_and_no_tracing(words: str) -> None:
     code = f"import sys\n{words}\nprint(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -1,8 +1,6 @@
 """The worker's side under Ray: a plain actor around `WorkerObject`. What it takes and returns is bytes."""
 
-import asyncio
 import os
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,8 +8,8 @@ from ray import get_runtime_context
 from ray.util import get_node_ip_address
 
 from mas.cluster.environment import is_passed_on, resident_bytes, thread_variables
+from mas.cluster.exchange import CallServer
 from mas.cluster.records import Heartbeat, WorkerSpec
-from mas.cluster.turns import Turns
 from mas.cluster.worker_object import WorkerObject
 
 
@@ -39,8 +37,7 @@ class RayWorker:
         _redirect(Path(output))
         _clean(self._spec, names)
         self._object = WorkerObject(limit)
-        self._turns = Turns()
-        self._calls: dict[int, asyncio.Task[object]] = {}
+        self._calls = CallServer(self._object)
 
     async def place(self) -> bytes:
         """Where it is; a first answer."""
@@ -51,30 +48,13 @@ class RayWorker:
         """Make the object."""
         return msgspec.msgpack.encode(await self._object.make(self._spec.factory, self._spec.arguments))
 
-    async def call(self, number: int, method: str, payload: bytes, *objects: bytes) -> bytes:
-        """Call a method when those with lower numbers have begun; the outcome in MessagePack.
-
-        Ray itself keeps no order among calls of an asynchronous actor.
-        """
-        task = asyncio.current_task()
-        if task is None or self._turns.is_passed(number):
-            return b""  # it was cancelled before it arrived, and its answer is not awaited
-        self._calls[number] = task
-        try:
-            await self._turns.wait(number)
-            self._turns.pass_on(number)  # the next one runs when this one has begun and waits
-            fetches = [partial(bytes, content) for content in objects]
-            return msgspec.msgpack.encode(await self._object.invoke(method, payload, fetches))
-        finally:
-            self._turns.pass_on(number)
-            del self._calls[number]
+    async def exchange(self, calls: bytes, *objects: bytes) -> bytes:
+        """See `CallServer.exchange`. Ray itself keeps no order among calls of an asynchronous actor."""
+        return await self._calls.exchange(calls, objects)
 
     async def cancel(self, number: int) -> None:
         """Cancel a call that runs, or that is still to come."""
-        if number in self._calls:
-            self._calls[number].cancel()
-        else:
-            self._turns.pass_on(number)
+        self._calls.cancel(number)
 
     async def ping(self) -> bytes:
         """A sign of life."""
@@ -82,8 +62,7 @@ class RayWorker:
 
     async def stop(self) -> None:
         """Cancel what runs, and close the object."""
-        for task in self._calls.values():
-            task.cancel()
+        self._calls.cancel_all()
         await self._object.close()
 
 

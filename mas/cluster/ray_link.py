@@ -13,6 +13,7 @@ import msgspec
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from mas.cluster.exchange import CallSender
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
@@ -53,7 +54,7 @@ class RayLink(Link):
         self._actor: Any = None
         self._lost: Callable[[str], None] | None = None
         self._group: int | None = None
-        self._next = 0
+        self._calls = CallSender(name, self._exchange, self._cancel)
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         """See `Link`. Placing it may take half of `start_s`."""
@@ -81,14 +82,8 @@ class RayLink(Link):
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         """See `Link`."""
         objects = self._session.object_refs(refs)
-        actor, number = self._living(), self._next
-        self._next += 1
-        try:
-            return self._outcome(await self._answer(actor.call.remote(number, method, payload, *objects)))
-        except BaseException:  # cancelled or timed out: the method must not go on
-            with suppress(RayError):
-                actor.cancel.remote(number)  # it may have come, or never will
-            raise
+        self._living()
+        return await self._calls.call(method, payload, objects)
 
     async def ping(self) -> Heartbeat:
         """See `Link`."""
@@ -107,12 +102,26 @@ class RayLink(Link):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
         await self._session.blocking(f"killing {self._name}", partial(ray.kill, actor))
+        await self._calls.close()
         if self._group is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
                     while is_ray_process(self._group):  # noqa: ASYNC110 - nothing tells of the end of another's child
                         await asyncio.sleep(_POLL_S)
             self._session.note("-", self._group)
+
+    async def _exchange(self, calls: bytes, objects: Sequence[Any]) -> bytes:
+        try:
+            answer = self._living().exchange.remote(calls, *objects)
+        except RayError as error:
+            raise ClusterError(f"{self._name}: Ray: {' '.join(str(error).split())}") from None
+        return await self._answer(answer)
+
+    def _cancel(self, number: int) -> None:
+        """Cancel a call, which may have come or never will."""
+        if self._actor is not None:
+            with suppress(RayError):
+                self._actor.cancel.remote(number)
 
     def _place(self, placed: Placed) -> None:
         """Note where the process is. Ray makes each worker the leader of a group; the ones here are killed as such."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,9 +24,6 @@ from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check
 from mas.training.rewards import OWN
 from mas.training.setup import Setup
 from mas.training.shaping.late import LateRewards
-
-FILE = "late.json"
-"""The file of a checkpoint that holds what waits for its terms."""
 
 
 def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:
@@ -58,7 +55,13 @@ def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] =
 
 
 class LateTerms:
-    """Asks the judge once a round, and joins what it answers."""
+    """Asks the judge once a round, and joins what it answers.
+
+    Attributes:
+        FILE: the file of a checkpoint that holds what waits for its terms.
+    """
+
+    FILE: Final = "late.json"
 
     def __init__(self, options: LateOptions, judge: Judge) -> None:
         self._options = options

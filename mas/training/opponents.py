@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,10 +19,12 @@ from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.wiring import seat_of
-from mas.serving.model import BaseModel
-from mas.serving.store import ServingEngine
 from mas.training.sampling.sampler import Opponent, OpponentSeats
 from mas.training.setup import Setup
+
+if TYPE_CHECKING:
+    from mas.serving.model import BaseModel
+    from mas.serving.store import ServingEngine
 
 FILE = "opponents.json"
 """The file of a checkpoint that says who the opponents are and how games against them went."""
@@ -45,7 +47,7 @@ class Pool(Protocol):
             points: name -> points per game that the learner gets against it, 0 to 1; those never met are left out.
         """
 
-    def open(self, engine: ServingEngine, base: BaseModel) -> AbstractAsyncContextManager[Mapping[str, Opponent]]:
+    def open(self, engine: "ServingEngine", base: "BaseModel") -> AbstractAsyncContextManager[Mapping[str, Opponent]]:
         """Opponents by name, whose adapters are published to the engine of those who train."""
 
 
@@ -91,7 +93,7 @@ class Opponents:
         self._opened: Mapping[str, Opponent] = {}
 
     @asynccontextmanager
-    async def playing(self, engine: ServingEngine, base: BaseModel) -> AsyncIterator[None]:
+    async def playing(self, engine: "ServingEngine", base: "BaseModel") -> AsyncIterator[None]:
         """While it is open opponents can be met."""
         async with self.pool.open(engine, base) as opened:
             self._opened = opened

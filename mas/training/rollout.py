@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,10 +14,7 @@ from mas.core.records import Cost, Episode
 from mas.core.scenario import Pick, TaskOutcome
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
-from mas.serving.model import BaseModel
 from mas.training.group_filter import filtered
-from mas.training.late_terms import FILE as LATE
-from mas.training.late_terms import LateTerms
 from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Facing, Opponents
 from mas.training.rewards import rewards_of
@@ -27,11 +24,15 @@ from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.selection import Selected, SuccessReplay
 from mas.training.sampling.tree import TreeSampler
 from mas.training.schedules import Horizon
-from mas.training.session import TeamSession
 from mas.training.setup import Setup
 from mas.training.shaping.interaction import paid_proposers
 from mas.training.task_batch import PlayedGroups, TaskBatch, TaskOrder, TaskPlayer
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
+
+if TYPE_CHECKING:  # a process that plays with an engine elsewhere needs no tensor library
+    from mas.serving.model import BaseModel
+    from mas.training.late_terms import LateTerms
+    from mas.training.session import TeamSession
 
 SAMPLERS: dict[str, type[TreeSampler] | type[ParallelSampler] | type[FullTreeSampler] | type[EntropyTreeSampler]] = {
     "tree": TreeSampler,
@@ -55,7 +56,7 @@ class Rollout:
     """
 
     def __init__(
-        self, setup: Setup, tasks: TaskPlan, late: LateTerms | None = None, opponents: Opponents | None = None
+        self, setup: Setup, tasks: TaskPlan, late: "LateTerms | None" = None, opponents: Opponents | None = None
     ) -> None:
         self.late = late
         self.opponents = opponents
@@ -146,7 +147,7 @@ class Rollout:
         return found
 
     @asynccontextmanager
-    async def playing(self, session: TeamSession, base: BaseModel | None) -> AsyncIterator[None]:
+    async def playing(self, session: "TeamSession", base: "BaseModel | None") -> AsyncIterator[None]:
         """While it is open, opponents are served and late terms are asked for."""
         async with AsyncExitStack() as stack:
             if self.late is not None:
@@ -160,7 +161,7 @@ class Rollout:
         """What a checkpoint holds of the rollout: relative names to contents."""
         found = {} if self.replay is None else {_REPLAY: self.replay.state()}
         if self.late is not None:
-            found[LATE] = self.late.state()
+            found[self.late.FILE] = self.late.state()
         if self.opponents is not None:
             found[OPPONENTS] = self.opponents.state()
         return found
@@ -176,7 +177,7 @@ class Rollout:
         if self.opponents is not None:
             self.opponents.restore(_read(checkpoint / OPPONENTS))
         if self.late is not None:
-            self.late.restore(_read(checkpoint / LATE))
+            self.late.restore(_read(checkpoint / self.late.FILE))
 
     def metrics(self) -> dict[str, Any]:
         """What the parts of the rollout tell of the last step, by the names that metrics have."""

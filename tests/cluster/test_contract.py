@@ -168,6 +168,11 @@ async def test_a_worker_sees_few_variables_and_no_secrets(worker: Handle) -> Non
     assert {"PATH", "HOME"} <= set(seen)
 
 
+async def test_a_worker_has_the_drivers_share_of_a_busy_cpu(worker: Handle) -> None:
+    assert worker.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
 async def test_what_a_worker_prints_is_in_its_files(cluster: Cluster, worker: Handle) -> None:
     await worker.call("say", b"a line", timeout_s=LIMIT_S)
     assert "a line\n" in (cluster.logs / f"{worker.name}.out").read_text()
