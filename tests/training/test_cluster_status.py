@@ -13,17 +13,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 from conftest import BaseFor
+from run_processes import started
 from test_in_flight import EXACT, Steps, config_of
 
 from mas.cluster import ClusterOptions, open_cluster
 from mas.cluster.contract import open_clusters
 from mas.core.host import ProcessId, is_running, this_process
 from mas.runs.resolve import resolve_training
-from mas.runs.rollout_worker import FACTORY, setup_of
 from mas.serving.model import BaseModel
 from mas.training.cluster_status import STATUS_FILE, ClusterStatus, StatusFile, read_status
 from mas.training.trainer import Trainer, TrainingOutcome
-from mas.training.workers import open_workers
 
 
 @pytest.fixture(scope="module")
@@ -154,14 +153,7 @@ async def test_batches_in_flight_have_their_versions_and_ages(base: BaseModel, t
 async def test_workers_and_what_they_hold_are_shown(base: BaseModel, tmp_path: Path) -> None:
     config = config_of(1, steps=2)
     config = config.model_copy(update={"cluster": config.cluster.model_copy(update={"workers": 1})})
-    arguments = setup_of(config)
-    trainer = Trainer(
-        resolve_training(config),
-        base,
-        workers=lambda: open_workers(
-            config.cluster, FACTORY, arguments, origin=base.origin, threads=1, logs=tmp_path / "workers"
-        ),
-    )
+    trainer = Trainer(resolve_training(config), base, processes=lambda: started(config, base, tmp_path / "workers"))
     watched = Watched(tmp_path, trainer)
     await trainer.run(watched, watched.on_phase)
     _, worker = watched.seen[1].members
