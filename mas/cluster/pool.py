@@ -1,15 +1,21 @@
 """Workers that are alike: a call goes to the least busy worker, and again to another one if that worker is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
+from mas.cluster.records import Ref
+from mas.core.concurrency import together
 from mas.core.errors import ClusterError, WorkerLost
 
 LOSSES = 3
 """Workers that may be lost with one call, and starts of one worker that may be lost in a row."""
+
+
+async def _nothing(_: Handle) -> None:
+    """A worker that is started again needs nothing."""
 
 
 class WorkerPool:
@@ -20,18 +26,26 @@ class WorkerPool:
 
     Args:
         cluster: which started them. handles: all made by one factory of the same arguments; one at least.
+        prepare: called with a worker that was started again, before it takes calls; it may be lost meanwhile.
 
     Attributes:
         restarts: how often a worker was started again.
     """
 
-    def __init__(self, cluster: Cluster, handles: Sequence[Handle]) -> None:
-        self._cluster, self._handles = cluster, [*handles]
+    def __init__(
+        self, cluster: Cluster, handles: Sequence[Handle], prepare: Callable[[Handle], Awaitable[None]] = _nothing
+    ) -> None:
+        self._cluster, self._handles, self._prepare = cluster, [*handles], prepare
         self._calls = [0] * len(self._handles)
         self._reserved: set[int] = set()
         self._released = asyncio.Condition()
         self._starting = [asyncio.Lock() for _ in self._handles]
         self.restarts = 0
+
+    @property
+    def count(self) -> int:
+        """How many workers there are."""
+        return len(self._handles)
 
     async def call(self, method: str, payload: bytes, what: str) -> bytes:
         """Call `method(payload)` of a worker and return its bytes.
@@ -55,6 +69,37 @@ class WorkerPool:
             f"{what}: {LOSSES} workers were lost with it, the last one while it did nothing else; their output is in "
             f"{self._cluster.logs}"
         ) from lost
+
+    async def call_all(self, method: str, payload: bytes, refs: Sequence[Ref] = ()) -> None:
+        """Call a method of every worker. One that is lost is started again and prepared, which stands for the call.
+
+        Args:
+            refs: as for `Handle.call`.
+
+        Raises:
+            CallFailed: the method raised. ClusterError: a worker cannot be started again.
+        """
+
+        async def call(number: int) -> None:
+            handle = await self._ready(number)
+            try:
+                await handle.call(method, payload, refs=refs, timeout_s=None)
+            except WorkerLost:
+                await handle.kill()  # from here on it takes no call
+                await self._ready(number)
+
+        await together([call(number) for number in range(self.count)], method)
+
+    async def call_alive(self, method: str, payload: bytes) -> None:
+        """Call a method of every worker that takes calls; errors and losses are passed over."""
+
+        async def call(number: int) -> None:
+            async with self._starting[number]:  # one that is being prepared is called once it is
+                handle = self._handles[number]
+            if handle.alive:
+                await handle.call(method, payload, timeout_s=None)
+
+        await asyncio.gather(*(call(number) for number in range(self.count)), return_exceptions=True)
 
     @asynccontextmanager
     async def _place(self, *, is_alone: bool) -> AsyncIterator[int]:
@@ -93,9 +138,14 @@ class WorkerPool:
         for _ in range(LOSSES):
             self.restarts += 1
             try:
-                return await self._cluster.respawn(lost)
+                lost = await self._cluster.respawn(lost)
+                await self._prepare(lost)
+                return lost
             except WorkerLost as error:
                 reason = error
+            except BaseException:  # also if cancelled: it is not prepared, and must not be asked
+                await lost.kill()
+                raise
         raise ClusterError(
             f"{lost.name} was lost {LOSSES} times while it was started again; its output is in {self._cluster.logs}"
         ) from reason

@@ -127,7 +127,7 @@ async def test_an_order_that_kills_every_worker_ends_training(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killing(monkeypatch, order=4, times=99)
-    with pytest.raises(TrainingError, match=r"3 workers were lost while they played task \d+ of step"):
+    with pytest.raises(TrainingError, match=r"task \d+ of step \d+: 3 workers were lost with it"):
         await train(spread(config_of(0)), base, tmp_path)
 
 
