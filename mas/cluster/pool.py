@@ -131,16 +131,17 @@ class WorkerPool:
         """
         async with self._starting[number]:
             if not self._handles[number].alive:
-                self._handles[number] = await self._restarted(self._handles[number])
+                await self._restart(number)
             return self._handles[number]
 
-    async def _restarted(self, lost: Handle) -> Handle:
+    async def _restart(self, number: int) -> None:
+        lost = self._handles[number]
         for _ in range(LOSSES):
             self.restarts += 1
             try:
-                lost = await self._cluster.respawn(lost)
+                self._handles[number] = lost = await self._cluster.respawn(lost)
                 await self._prepare(lost)
-                return lost
+                return
             except WorkerLost as error:
                 reason = error
             except BaseException:  # also if cancelled: it is not prepared, and must not be asked

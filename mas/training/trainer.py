@@ -18,6 +18,7 @@ from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.replicated_engine import ReplicatedEngine
 from mas.training.adapters import TrainableAdapters
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
@@ -283,6 +284,8 @@ class Trainer:
         if told := self.tasks.metrics():
             metrics["tasks"] = told
         metrics |= self.rollout.metrics() | self.in_flight.metrics() | self._processes.metrics()
+        if isinstance(session.engine, ReplicatedEngine):
+            metrics["engines"] = session.engine.metrics()
         metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {

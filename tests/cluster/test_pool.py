@@ -10,8 +10,9 @@ import pytest
 from cluster_cases import FACTORY
 
 from mas.cluster import ClusterOptions, open_cluster
+from mas.cluster.handle import Handle
 from mas.cluster.pool import WorkerPool
-from mas.core.errors import CallFailed, ClusterError
+from mas.core.errors import CallFailed, ClusterError, TrainingError
 
 
 @asynccontextmanager
@@ -70,3 +71,36 @@ async def test_a_call_goes_to_the_worker_with_the_fewest_calls(tmp_path: Path) -
     async with pool(tmp_path, 2) as opened:
         calls = [opened.call("meet", b"4", "a call") for _ in range(8)]
         assert await asyncio.gather(*calls) == [b"4"] * 8, "four calls met in each worker"
+
+
+async def test_a_worker_that_is_started_again_is_prepared_before_it_takes_calls(tmp_path: Path) -> None:
+    prepared: list[tuple[str, int]] = []
+
+    async def prepare(handle: Handle) -> None:
+        prepared.append((handle.name, handle.restarts))
+        assert await handle.call("echo", b"first", timeout_s=10) == b"first"
+
+    async with open_cluster(ClusterOptions(cpus=16, start_s=300.0), tmp_path) as cluster:
+        handles = [await cluster.spawn("one", FACTORY) for _ in range(2)]
+        opened = WorkerPool(cluster, handles, prepare)
+        await opened.call_all("echo", b"all")
+        assert prepared == []
+        await handles[1].kill()
+        await opened.call_alive("echo", b"those that live")
+        assert opened.restarts == 0
+        await opened.call_all("echo", b"all")
+        assert prepared == [("one-1", 1)]
+        with pytest.raises(CallFailed):
+            await opened.call_all("no_such_method", b"")
+
+
+async def test_a_worker_that_cannot_be_prepared_is_not_called(tmp_path: Path) -> None:
+    async def prepare(handle: Handle) -> None:
+        raise TrainingError(f"{handle.name} cannot be prepared")
+
+    async with open_cluster(ClusterOptions(cpus=16, start_s=300.0), tmp_path) as cluster:
+        opened = WorkerPool(cluster, [await cluster.spawn("one", FACTORY)], prepare)
+        await opened._handles[0].kill()
+        for _ in range(2):
+            with pytest.raises(TrainingError, match="one-0 cannot be prepared"):
+                await opened.call("echo", b"", "a call")
