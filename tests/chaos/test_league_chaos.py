@@ -29,6 +29,8 @@ TERMS = Terms(
     game="open_spiel:tic_tac_toe", players={"a": "mcts:400", "b": "mcts:100", "c": "random"}, games=20, seed=5
 )
 GAMES, KILLS, AT_ONCE, WITHIN_S = 60, 6, 6, 0.2
+MOST_STARTS = 2
+"""Kills of workers that are being started again: a third one in a row is an error."""
 
 
 class Killer:
@@ -59,7 +61,12 @@ class Killer:
 
     def _kill(self) -> None:
         states = {handle: handle.member().state for handle in self._handles}
-        living = [one for one, state in states.items() if state == "alive" or (state == "starting" and one.restarts)]
+        may_start = self.states.count("starting") == MOST_STARTS
+        living = [
+            handle
+            for handle, state in states.items()
+            if state == "alive" or (state == "starting" and handle.restarts and not may_start)
+        ]
         if living and (pid := (handle := self._draw.choice(living)).pid) is not None:
             os.kill(pid, signal.SIGKILL)
             self.states.append(states[handle])

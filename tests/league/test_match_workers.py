@@ -255,6 +255,8 @@ main()
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_killed_command_with_workers_is_gone_on_with(tmp_path: Path) -> None:
     place, said = tmp_path / "x.db", ("--game", TIC_TAC_TOE, "--player", "a=mcts:150", "--player", "b=mcts:150")
     words = (
