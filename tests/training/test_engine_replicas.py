@@ -56,15 +56,17 @@ async def train(config: Config, base: BaseModel, logs: Path) -> tuple[Trainer, S
     return trainer, steps, pids
 
 
-def killing(monkeypatch: pytest.MonkeyPatch, request: int, times: int = 1) -> list[int]:
-    """Whoever gets this request (from 1) is killed while it answers, and as many as `times` from then on."""
+def killing(
+    monkeypatch: pytest.MonkeyPatch, request: int, times: int = 1, number: signal.Signals = signal.SIGKILL
+) -> list[int]:
+    """Whoever gets this request (from 1) gets a signal while it answers, and as many as `times` from then on."""
     call, seen, killed = Handle.call, list[str](), list[int]()
 
     async def watched(handle: Handle, method: str, payload: bytes = b"", **options: Any) -> bytes:
         seen.extend([method] if method == "generate" else [])
         if method == "generate" and len(seen) >= request and len(killed) < times and handle.pid is not None:
             killed.append(handle.pid)
-            os.kill(handle.pid, signal.SIGKILL)
+            os.kill(handle.pid, number)
         return await call(handle, method, payload, **options)
 
     monkeypatch.setattr(Handle, "call", watched)
@@ -92,6 +94,19 @@ async def test_engine_replicas_draw_what_one_engine_draws_also_if_one_is_killed(
     assert torch.equal(parameters(first.trainable.adapters), parameters(second.trainable.adapters))
     assert len(pids) == 2
     assert not [pid for pid in (*killed, *pids) if is_alive(pid)]
+
+
+@pytest.mark.nightly
+async def test_a_replica_that_hangs_is_killed_and_started_again(
+    base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, alone = config_of(0, steps=1), Steps()
+    await Trainer(resolve_training(config), base).run(alone)
+    stopped = killing(monkeypatch, request=4, number=signal.SIGSTOP)
+    _, steps, _ = await train(replicated(config, hung_s=10), base, tmp_path)
+    assert steps.episodes == alone.episodes
+    assert len(stopped) == 1
+    assert not is_alive(stopped[0])
 
 
 @pytest.mark.parametrize("mode", ["tree", "parallel"])
