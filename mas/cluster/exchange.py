@@ -133,7 +133,8 @@ class CallSender:
         """
         loop, number = asyncio.get_running_loop(), self._next
         self._next += 1
-        answer = self._waiting[number] = loop.create_future()
+        answer: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting[number] = answer
         self._unsent.append((SentCall(number, method, payload, len(objects)), objects))
         if len(self._unsent) == 1:
             loop.call_soon(self._send_all)
