@@ -33,7 +33,7 @@ from mas.config.options import Config
 from mas.core.errors import MissingPackage
 from mas.runs.resolve import resolve
 from mas.runs.rollout_worker import FACTORY as BASE_FACTORY
-from mas.runs.rollout_worker import setup_of
+from mas.runs.worker_setup import setup_of
 from mas.runtime.team import TeamRuntime
 from mas.training.base import base_path
 from mas.training.rollout import Rollout

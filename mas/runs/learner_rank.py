@@ -9,6 +9,7 @@ import torch
 
 from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
+from mas.core.errors import CheckpointError, ClusterError
 from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
@@ -25,6 +26,7 @@ from mas.training.rank_group import (
     ShareReply,
     StateOrder,
     TokenMetrics,
+    weights_digest,
 )
 from mas.training.saved import initial_adapters
 from mas.training.setup import TrainSetup
@@ -47,15 +49,20 @@ class LearnerRank:
         Raises:
             ClusterError: the others did not come.
         """
-        self._group = None
+        self._leave()
         self._group = RankGroup(msgspec.msgpack.decode(payload, type=JoinOrder))
         return b""
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        self._group = None
 
     def hold(self, payload: bytes, content: bytes) -> bytes:
         """Become the learner of an order.
 
         Raises:
-            CheckpointError: its tensors are of other adapters.
+            ClusterError: its tensors are of other adapters.
         """
         order, tensors = msgspec.msgpack.decode(payload, type=StateOrder), safetensors.torch.load(content)
         learner = self._learner
@@ -65,7 +72,10 @@ class LearnerRank:
         learner.begin(1.0)
         adapters = {name: weights.parameters() for name, weights in learner.adapters.items()}
         learner.optimisers = {name: adamw(own, learner.options, learner.options.lr) for name, own in adapters.items()}
-        restore_kept(adapters, learner.optimisers, _below("adapters/", tensors), "set of adapters")
+        try:
+            restore_kept(adapters, learner.optimisers, _below("adapters/", tensors), "set of adapters")
+        except CheckpointError as error:
+            raise ClusterError(f"this process has other adapters than the one that trains: {error}") from error
         references = _below("references/", tensors)
         learner.references = {name: one.snapshot() for name, one in learner.adapters.items()} if references else {}
         for name, weights in learner.references.items():
@@ -73,31 +83,43 @@ class LearnerRank:
                 tensor.copy_(references[f"{name}/{at}"])
         return b""
 
-    def accumulate(self, payload: bytes) -> bytes:
-        """Compute the gradients of a share, and add them up over the group."""
+    def accumulate(self, payload: bytes, *content: bytes) -> bytes:
+        """Compute the gradients of a share, and add them up over the group. An order that is too long for a payload is
+        the content.
+
+        Raises:
+            ClusterError: this process is in no group.
+        """
+        try:
+            return self._accumulate(payload or content[0])
+        except BaseException:  # whatever it is, the others must not wait for this process
+            self._leave()
+            raise
+
+    def _accumulate(self, payload: bytes) -> bytes:
         order = msgspec.msgpack.decode(payload, type=ShareOrder)
-        group, self._group = self._group, None  # left, if anything fails: the others must not wait
-        assert group is not None
+        if (group := self._group) is None:
+            raise ClusterError("this process has left the group of learners")
         start = {id(row.turn): own for row, own in zip(order.rows, order.start, strict=True)} if order.start else None
         found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
+        weights = weights_digest(self._learner.adapters)
         self._learner.accumulate(order.rows, found, start)
-        own = {row.adapter for row in order.rows}
-        is_whole = group.add_up(self._learner.gradients(own, order.touched))
-        if is_whole:
-            self._group = group
+        is_whole = self._learner.add_up({row.adapter for row in order.rows}, order.touched, group.add_up)
+        if not is_whole:
+            self._leave()
         metrics = {name: _wire(one, order.rows) for name, one in found.items()}
-        return msgspec.msgpack.encode(ShareReply(metrics=metrics, is_whole=is_whole))
+        return msgspec.msgpack.encode(ShareReply(metrics=metrics, is_whole=is_whole, weights=weights))
 
     def apply(self, payload: bytes) -> bytes:
-        """Make the optimiser step; the norms of the gradients."""
+        """Make the optimiser step."""
         order = msgspec.msgpack.decode(payload, type=ApplyOrder)
         set_lr(self._learner.optimisers, order.lr)
-        norms = self._learner.apply(order.touched, defaultdict(MetricAccumulator))
-        return msgspec.msgpack.encode(norms)
+        self._learner.apply(order.touched, defaultdict(MetricAccumulator))
+        return b""
 
-    def read(self, payload: bytes) -> bytes:
-        """A number for every token of the completions of an order."""
-        order = msgspec.msgpack.decode(payload, type=ReadOrder)
+    def read(self, payload: bytes, *content: bytes) -> bytes:
+        """A number for every token of the completions of an order; see `accumulate`."""
+        order = msgspec.msgpack.decode(payload or content[0], type=ReadOrder)
         found = self._learner.read(order.rows, msgspec.convert(order.what, Reading))
         return msgspec.msgpack.encode([found[id(row.turn)] for row in order.rows])
 
@@ -122,7 +144,7 @@ async def make(arguments: bytes) -> LearnerRank:
     """
 
     def load() -> LearnerRank:
-        setup, base = load_setup(arguments)
+        setup, base = load_setup(arguments, is_trained=True)
         return LearnerRank(setup.with_start(None), base)
 
     return await asyncio.to_thread(load)

@@ -48,8 +48,8 @@ class Ranks(Protocol):
     ) -> None:
         """As `Learner.accumulate`, over all processes."""
 
-    def apply(self, learner: "Learner", touched: Collection[str], norms: Mapping[str, float]) -> None:
-        """The learner has made its optimiser step: the others make it, too. `norms`: of its gradients."""
+    def apply(self, learner: "Learner", touched: Collection[str]) -> None:
+        """The learner has made its optimiser step for these adapters: the others make it, too."""
 
     def read(self, learner: "Learner", rows: Sequence[TrainRow], what: Reading) -> Logprobs:
         """A number for every token of the rows' completions."""
@@ -150,7 +150,7 @@ class Learner:
             state = optimiser_tensors(self.optimisers[source], self.adapters[source].parameters())
             own = {key: value.clone() for key, value in state.items()}
             restore_optimiser(self.optimisers[name], self.adapters[name].parameters(), own)
-        self.changes += 1
+            self.changes += 1
 
     def micro_batches(self, rows: Sequence[TrainRow]) -> list[MicroBatch]:
         """How rows go through the model: packed or padded, with or without sharing, as the options say."""
@@ -222,12 +222,12 @@ class Learner:
         """One update of every adapter that has rows, weighted as they are; returns their gradient norms. Arguments and
         errors are those of `accumulate` and `step`."""
         touched = {row.adapter for row in rows}
-        if self.ranks is None:
+        if self.ranks is None or not rows:
             self.accumulate(rows, tallies, start)
             return self.apply(touched, tallies)
         self.ranks.accumulate(self, rows, tallies, start)
         norms = self.apply(touched, tallies)
-        self.ranks.apply(self, touched, norms)
+        self.ranks.apply(self, touched)
         return norms
 
     def apply(self, touched: Collection[str], tallies: Mapping[str, MetricAccumulator]) -> dict[str, float]:
@@ -247,26 +247,37 @@ class Learner:
     def _trained(self) -> dict[str, list[Tensor]]:
         return {name: weights.parameters() for name, weights in self.adapters.items()}
 
-    def gradients(self, own: Collection[str], touched: Collection[str]) -> list[Tensor]:
-        """What the processes that share an update add up, in one order: the gradients of adapters, and with
-        `bias_correction` what clipping took from them. Zeros where this process had no rows.
+    def add_up(self, own: Collection[str], touched: Collection[str], total: Callable[[Sequence[Tensor]], bool]) -> bool:
+        """Add up the gradients over the processes that share an update, and with `bias_correction` what clipping took
+        from them.
 
         Args:
             own: adapters with rows in this process. touched: with rows in any.
+            total: replaces tensors by their sums over all processes; False: it cannot.
+
+        Returns:
+            What `total` returned.
 
         Raises:
-            TrainingError: a gradient reached the wrong adapter, or is missing.
+            TrainingError: a gradient reached the wrong adapter, or is missing in a part of an adapter.
         """
-        check_gradients(self._trained(), own)
-        found = []
-        for name in sorted(touched):
-            for tensor in self.adapters[name].parameters():
-                if tensor.grad is None:
-                    tensor.grad = torch.zeros_like(tensor)
-                found.append(tensor.grad)
-                if self.loss.bias_correction:
-                    found.append(self._taken[name].setdefault(tensor, torch.zeros_like(tensor)))
-        return found
+        trained, names = self._trained(), sorted(touched)
+        present = {name: float(any(tensor.grad is not None for tensor in trained[name])) for name in names}
+        check_gradients(trained, {name for name in own if present[name]})
+        found = [counts := torch.tensor([present[name] for name in names])]
+        for tensor in (tensor for name in names for tensor in trained[name]):
+            if tensor.grad is None:
+                tensor.grad = torch.zeros_like(tensor)
+            found.append(tensor.grad)
+        if self.loss.bias_correction:
+            for name in names:
+                found += [self._taken[name].setdefault(one, torch.zeros_like(one)) for one in trained[name]]
+        is_whole = total(found)
+        for name, count in zip(names, counts.tolist(), strict=True):
+            if not count:  # in no process: the optimiser step says so
+                for tensor in trained[name]:
+                    tensor.grad = None
+        return is_whole
 
     def accumulate(
         self, rows: Sequence[TrainRow], tallies: Mapping[str, MetricAccumulator], start: Logprobs | None = None

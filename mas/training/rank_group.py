@@ -5,10 +5,13 @@ cluster only.
 """
 
 import socket
-from collections.abc import Sequence
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -17,10 +20,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from mas.core.errors import ClusterError
+from mas.serving.adapter_weights import AdapterWeights
 from mas.training.batch import TrainRow
 
 _SLOWEST_SHARE = timedelta(hours=6)
-"""A member may be so much slower than another one; one that has died is noticed at once."""
+"""A member may be so much slower than another one; the process that trains gives up sooner if one is lost."""
+_POLL_S = 0.002
 
 
 class JoinOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +63,17 @@ class TokenMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Adapter -> its metrics. `is_whole`: the gradients were added up; else a member of the group was lost."""
+    """What a rank did.
+
+    Attributes:
+        metrics: adapter -> its metrics.
+        is_whole: the gradients were added up; else a member of the group was lost.
+        weights: `weights_digest` of the adapters that the gradients are of.
+    """
 
     metrics: dict[str, TokenMetrics]
     is_whole: bool
+    weights: int
 
 
 class ApplyOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,28 +117,59 @@ class RankGroup:
         more: dict[str, Any] = {} if listening is None else {"master_listen_fd": listening.detach()}
         gloo: Any = dist.ProcessGroupGloo  # its options are not in torch's type stubs
         try:
-            self._store = dist.TCPStore(  # type: ignore[attr-defined]
+            self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]
                 order.host, order.port, None, is_first, limit, False, **more
             )
             options = gloo._Options()
             options._devices = [gloo.create_device(hostname=_own_address(order.host))]
             options._timeout, options._threads = limit, 1
-            self._group = gloo(self._store, order.rank, order.world, options)
+            self._group: Any = gloo(self._store, order.rank, order.world, options)
         except (OSError, RuntimeError) as error:
-            raise ClusterError(f"learner {order.rank} of {order.world} found no group: {error}") from error
+            raise ClusterError(
+                f"{order.world} learners did not come together within {order.limit_s:g} s: {error}"
+            ) from error
 
-    def add_up(self, tensors: Sequence[Tensor]) -> bool:
-        """Replace all tensors by their sums over the members, with one exchange; False: a member was lost."""
+    def close(self) -> None:
+        """Leave the group. What it still does for others ends with their connections, and is not waited for."""
+        left = [self._group, self._store]
+        self._group = self._store = None
+        Thread(target=left.clear, name="mas-leave-group", daemon=True).start()
+
+    def add_up(self, tensors: Sequence[Tensor], is_hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Replace all tensors by their sums over the members, with one exchange; False: a member was lost.
+
+        Args:
+            is_hopeless: asked while it waits; True: others will not come, and nothing is waited for any more.
+
+        Raises:
+            ClusterError: the group was left.
+        """
+        if self._group is None:
+            raise ClusterError("the group of learners was left")
         flat = torch.cat([tensor.reshape(-1).to("cpu", torch.float32) for tensor in tensors])
         options = dist.AllreduceOptions()
         options.timeout = _SLOWEST_SHARE
         try:
-            self._group.allreduce([flat], options).wait()
+            work = self._group.allreduce([flat], options)
+            while not work.is_completed():
+                if is_hopeless():
+                    return False
+                time.sleep(_POLL_S)
+            work.wait()
         except RuntimeError:
             return False
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
         return True
+
+
+def weights_digest(adapters: Mapping[str, AdapterWeights]) -> int:
+    """A checksum of all weights, to the bit."""
+    found = 0
+    for name in sorted(adapters):
+        for tensor in adapters[name].parameters():
+            found = zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()), found)
+    return found
 
 
 def _own_address(host: str) -> str:

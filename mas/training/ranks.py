@@ -6,10 +6,11 @@ that is lost is started again, gets the state of this process, and the update th
 """
 
 import asyncio
-import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,9 +20,10 @@ from torch import Tensor
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.records import Ref
-from mas.config.options import WorkerOptions
+from mas.config.options import LearnerOptions, WorkerOptions
+from mas.config.updates import LossOptions
 from mas.core.concurrency import together
-from mas.core.errors import CallFailed, ClusterError, TrainingError, WorkerLost
+from mas.core.errors import ClusterError, TrainingError, WorkerLost
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs, Reading
 from mas.training.metric_accumulator import MetricAccumulator
@@ -37,15 +39,17 @@ from mas.training.rank_group import (
     TokenMetrics,
     deal,
     listen,
+    weights_digest,
 )
 
 _LOSSES = 3
 """How often the work of one update may be lost before training ends."""
 _MEET_S = 30.0
 """Ranks that have started meet within so many seconds; one that is lost meanwhile keeps the others for as long."""
-_SAME = 1e-4
-"""Norms of the same gradients may differ by so much, as a share, between two processors."""
+_GRACE_S = 5.0
+"""How long ranks that live get to notice that one is lost, before they are killed."""
 T = TypeVar("T")
+_Held = tuple[Learner, int, int, LossOptions, LearnerOptions]
 
 
 class LearnerRanks:
@@ -59,7 +63,8 @@ class LearnerRanks:
     def __init__(self, cluster: Cluster, handles: Sequence[Handle], loop: asyncio.AbstractEventLoop) -> None:
         self._cluster, self._handles, self._loop = cluster, [*handles], loop
         self._group: RankGroup | None = None
-        self._holding: tuple[Learner, int] | None = None
+        self._holding: _Held | None = None
+        self._reason = ""
         self.restarts = 0
 
     @property
@@ -87,46 +92,40 @@ class LearnerRanks:
         touched = sorted({row.adapter for row in rows})
         orders = [_encoded(_share(share, touched, start)) for share in shares[1:]]
 
-        def attempt(group: RankGroup) -> bool:
-            calls = self._call("accumulate", orders)
-            found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
-            try:
+        def attempt(group: RankGroup) -> dict[str, MetricAccumulator] | None:
+            with self._calling("accumulate", orders) as calls:
+                found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
+                weights = weights_digest(learner.adapters)
                 learner.accumulate(shares[0], found, start)
-                is_whole = group.add_up(learner.gradients({row.adapter for row in shares[0]}, touched))
-            except BaseException:  # whatever it is, the others must not wait for this process
-                self._leave()
-                raise
-            if not is_whole:
-                self._leave()
-            replies = [msgspec.msgpack.decode(reply, type=ShareReply) for reply in self._replies(calls)]
+                total = partial(group.add_up, is_hopeless=_hopeless(calls))
+                is_whole = learner.add_up({row.adapter for row in shares[0]}, touched, total)
+                if not is_whole:
+                    self._part(calls)
+                replies = [msgspec.msgpack.decode(reply, type=ShareReply) for reply in self._replies(calls)]
             if not is_whole or len(replies) < len(calls) or not all(reply.is_whole for reply in replies):
-                return False
+                self._give_up("a learner rank was lost in an update")
+                return None
+            if any(reply.weights != weights for reply in replies):
+                self._give_up("a learner rank had other weights than the process that trains")
+                return None
             for reply, share in zip(replies, shares[1:], strict=True):
                 _add(found, reply.metrics, share, learner)
-            for name, one in found.items():
-                tallies[name].merge(one)
-            return True
+            return found
 
-        self._until_whole(learner, "an update", lambda group: True if attempt(group) else None)
+        for name, one in self._until_whole(learner, "an update", attempt).items():
+            tallies[name].merge(one)
 
-    def apply(self, learner: Learner, touched: Collection[str], norms: Mapping[str, float]) -> None:
+    def apply(self, learner: Learner, touched: Collection[str]) -> None:
         """See `Ranks`.
 
         Raises:
-            TrainingError: a rank failed, or has other gradients than this process.
+            TrainingError: a rank failed.
         """
         lr = float(next(iter(learner.optimisers.values())).param_groups[0]["lr"])
         order = _encoded(ApplyOrder(touched=sorted(touched), lr=lr))
-        calls = self._call("apply", [order] * len(self._handles))
-        replies = self._replies(calls)
-        for handle, reply in zip(self._handles, replies, strict=True) if len(replies) == len(calls) else ():
-            found = msgspec.msgpack.decode(reply, type=dict[str, float])
-            wrong = [name for name, norm in norms.items() if not math.isclose(norm, found[name], rel_tol=_SAME)]
-            if wrong:
-                raise TrainingError(
-                    f"{handle.name} has another gradient of adapter {wrong[0]!r} than the process that trains: its "
-                    f"norm is {found[wrong[0]]:.6g}, not {norms[wrong[0]]:.6g}"
-                )
+        with self._calling("apply", [order] * len(self._handles)) as calls:
+            if len(self._replies(calls)) == len(calls):
+                self._holding = _held(learner)
 
     def read(self, learner: Learner, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
         """See `Ranks`.
@@ -134,13 +133,15 @@ class LearnerRanks:
         Raises:
             TrainingError: ranks were lost again and again, or one failed.
         """
-        shares = deal(rows, self.count) if rows else [[] for _ in range(self.count)]
+        if not rows:
+            return {}
+        shares = deal(rows, self.count)
         orders = [_encoded(ReadOrder(rows=share, what=what)) for share in shares[1:]]
 
-        def attempt(group: RankGroup) -> Logprobs | None:
-            calls = self._call("read", orders)
-            found = dict(learner.read(shares[0], what))
-            replies = self._replies(calls)
+        def attempt(_: RankGroup) -> Logprobs | None:
+            with self._calling("read", orders) as calls:
+                found = dict(learner.read(shares[0], what))
+                replies = self._replies(calls)
             if len(replies) < len(calls):
                 return None
             for reply, share in zip(replies, shares[1:], strict=True):
@@ -156,44 +157,63 @@ class LearnerRanks:
             if group is not None and (found := attempt(group)) is not None:
                 return found
         raise TrainingError(
-            f"learner ranks were lost {_LOSSES} times over {what}: their output is in {self._cluster.logs}"
+            f"learner ranks were lost {_LOSSES} times over {what}: {self._reason}; their output is in "
+            f"{self._cluster.logs}"
         )
 
     def _ready(self, learner: Learner) -> RankGroup | None:
         """The group, with ranks that hold the learner's state; None: a rank was lost meanwhile."""
         if not all(handle.alive for handle in self._handles):
-            self._leave()
+            self._give_up("a learner rank was lost")
         if self._group is None and not self._meet():
             return None
-        if self._holding != (learner, learner.changes) and not self._give_state(learner):
+        if self._holding != _held(learner) and not self._give_state(learner):
             return None
         return self._group
 
-    def _leave(self) -> None:
-        """Leave the group, which ends it for all, and take it that no rank holds what it should."""
+    def _give_up(self, reason: str) -> None:
+        """Leave the group, and take it that no rank holds what it should."""
+        if self._group is not None:
+            self._group.close()
         self._group = self._holding = None
+        self._reason = reason
+
+    def _part(self, calls: Sequence[Future[bytes]]) -> None:
+        """Leave a group in which a member is lost; ranks that do not notice it are killed."""
+        self._give_up("a learner rank was lost in an update")
+        for call, handle in zip(calls, self._handles, strict=True):
+            if not wait([call], timeout=_GRACE_S).done:
+                self._result(self._begin(handle.kill()))
 
     def _meet(self) -> bool:
         """Start again what was lost, and make a group of all."""
         for number, handle in enumerate(self._handles):
-            if not handle.alive:
-                self.restarts += 1
-                try:
-                    self._handles[number] = self._wait(self._cluster.respawn(handle))
-                except WorkerLost:
-                    return False
+            if not handle.alive and not self._restart(number, handle):
+                return False
         listening = listen(self._cluster.host)
         host, port = listening.getsockname()[:2]
         orders = [
             JoinOrder(host=host, port=port, rank=rank, world=self.count, limit_s=_MEET_S) for rank in range(self.count)
         ]
-        calls = self._call("join", [_encoded(order) for order in orders[1:]])
+        with self._calling("join", [_encoded(order) for order in orders[1:]]) as calls:
+            try:
+                self._group = RankGroup(orders[0], listening)
+                for call in calls:
+                    self._result(call)
+            except ClusterError as error:
+                self._give_up(str(error))
+        return self._group is not None
+
+    def _restart(self, number: int, handle: Handle) -> bool:
+        self.restarts += 1
         try:
-            self._group = RankGroup(orders[0], listening)
-        except ClusterError:
-            self._replies(calls)
+            self._handles[number] = self._result(self._begin(self._cluster.respawn(handle)))
+        except WorkerLost as error:
+            self._give_up(str(error))
             return False
-        return len(self._replies(calls)) == len(calls)
+        except ClusterError as error:
+            raise TrainingError(f"{handle.name} cannot be started again: {error}") from error
+        return True
 
     def _give_state(self, learner: Learner) -> bool:
         order = StateOrder(
@@ -201,22 +221,38 @@ class LearnerRanks:
             options=learner.options.model_dump_json(),
             is_own_surrogate=learner.surrogate is not None,
         )
-        ref = self._wait(self._cluster.put(safetensors.torch.save(state_of(learner))))
+        ref = self._result(self._begin(self._cluster.put(safetensors.torch.save(state_of(learner)))))
         try:
-            calls = self._call("hold", [_encoded(order)] * len(self._handles), ref)
-            is_held = len(self._replies(calls)) == len(calls)
+            with self._calling("hold", [_encoded(order)] * len(self._handles), ref) as calls:
+                is_held = len(self._replies(calls)) == len(calls)
         finally:
-            self._wait(self._cluster.free(ref))
+            self._result(self._begin(self._cluster.free(ref)))
         if is_held:
-            self._holding = (learner, learner.changes)
+            self._holding = _held(learner)
         return is_held
 
-    def _call(self, method: str, payloads: Sequence[bytes], ref: Ref | None = None) -> list[Future[bytes]]:
-        refs = () if ref is None else (ref,)
-        return [
-            asyncio.run_coroutine_threadsafe(handle.call(method, payload, refs=refs, timeout_s=None), self._loop)
+    @contextmanager
+    def _calling(self, method: str, payloads: Sequence[bytes], ref: Ref | None = None) -> Iterator[list[Future[bytes]]]:
+        """Calls of all ranks. If the block raises, the group is left, so that none waits for this process."""
+        calls = [
+            self._begin(self._call(handle, method, payload, () if ref is None else (ref,)))
             for handle, payload in zip(self._handles, payloads, strict=True)
         ]
+        try:
+            yield calls
+        except BaseException:
+            self._give_up("the process that trains failed")
+            raise
+
+    async def _call(self, handle: Handle, method: str, payload: bytes, refs: Sequence[Ref]) -> bytes:
+        """The answer of a rank; a payload that is too long for a call is an object."""
+        if len(payload) <= self._cluster.options.payload_mib * 2**20:
+            return await handle.call(method, payload, refs=refs, timeout_s=None)
+        long = await self._cluster.put(payload)
+        try:
+            return await handle.call(method, refs=[long], timeout_s=None)
+        finally:
+            await self._cluster.free(long)
 
     def _replies(self, calls: Sequence[Future[bytes]]) -> list[bytes]:
         """Of all ranks, or fewer if ranks were lost; then the group is left.
@@ -227,18 +263,39 @@ class LearnerRanks:
         found, failed = [], ""
         for call, handle in zip(calls, self._handles, strict=True):
             try:
-                found.append(call.result())
-            except WorkerLost:
-                self._leave()
-            except CallFailed as error:
-                self._leave()
+                found.append(self._result(call))
+            except WorkerLost as error:
+                self._give_up(str(error))
+            except ClusterError as error:
+                self._give_up(str(error))
                 failed = failed or f"{handle.name} failed: {error}"
         if failed:
             raise TrainingError(failed)
         return found
 
-    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+    def _begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    def _result(self, call: Future[T]) -> T:
+        """Of a call in the event loop.
+
+        Raises:
+            ClusterError: what the call raises, or the loop has ended.
+        """
+        while not wait([call], timeout=1.0).done:
+            if not self._loop.is_running():
+                raise ClusterError("the cluster of the learner ranks is closed")
+        return call.result()
+
+
+def _held(learner: Learner) -> _Held:
+    """What a rank's copy of the learner depends on; equal: nothing was changed since."""
+    return learner, learner.changes, learner.updates, learner.loss, learner.options
+
+
+def _hopeless(calls: Sequence[Future[bytes]]) -> Callable[[], bool]:
+    """Whether a call has failed: its rank adds nothing up."""
+    return lambda: any(call.done() and call.exception() is not None for call in calls)
 
 
 def state_of(learner: Learner) -> dict[str, Tensor]:

@@ -5,8 +5,8 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,7 @@ class Trainer:
             environments = stack.enter_context(measuring())
             if self._open_processes is not None:
                 self._processes = await stack.enter_async_context(self._open_processes())
-                self._share_updates(self._processes)
+                stack.enter_context(self._sharing_updates(self._processes))
             session = await stack.enter_async_context(self._open())
             await stack.enter_async_context(self.in_flight.open(session, self._processes.workers))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
@@ -173,9 +173,15 @@ class Trainer:
             return self._opening(self.base)
         return open_team(self.setup, self.base, engine=self._processes.engine, lanes=self._lanes)
 
-    def _share_updates(self, processes: Processes) -> None:
+    @contextmanager
+    def _sharing_updates(self, processes: Processes) -> Iterator[None]:
+        """Within the block learner ranks, if there are any, compute a part of every update."""
         assert isinstance(self.trainable, TrainableAdapters)
         self.trainable.learner.ranks = processes.ranks
+        try:
+            yield
+        finally:
+            self.trainable.learner.ranks = None
 
     def _spent(self) -> Metrics:
         return {**cost_metrics(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}

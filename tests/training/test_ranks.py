@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,9 @@ from run_processes import started
 from test_in_flight import EXACT, Steps, config_of, parameters
 
 from mas.cluster.handle import Handle
-from mas.cluster.options import ClusterOptions
 from mas.config.options import Config, LearnerOptions
 from mas.core.concurrency import finished
-from mas.core.errors import CallFailed, ConfigError, TrainingError
+from mas.core.errors import CallFailed, ClusterError, ConfigError, TrainingError
 from mas.runs.learner_rank import LearnerRank
 from mas.runs.resolve import resolve_training
 from mas.serving.model import BaseModel
@@ -45,17 +45,21 @@ class ThreadHandle:
     """A rank in a thread of this process. `fails`: of its calls, from 1, those that end like this."""
 
     def __init__(self, rank: LearnerRank, fails: dict[int, Exception]) -> None:
-        self.name, self.alive = "learner-0", True
-        self._rank, self._fails, self._calls = rank, fails, 0
+        self.name, self.alive, self.rank = "learner-0", True, rank
+        self.methods: list[str] = []
+        self._fails = fails
         self._thread = ThreadPoolExecutor(1)
 
-    async def call(self, method: str, payload: bytes, *, refs: Sequence[bytes], timeout_s: None) -> bytes:
-        self._calls += 1
-        if self._calls in self._fails:
-            self._rank._group = None
-            raise self._fails[self._calls]
-        work = getattr(self._rank, method)
+    async def call(self, method: str, payload: bytes = b"", *, refs: Sequence[bytes] = (), timeout_s: None) -> bytes:
+        self.methods.append(method)
+        if len(self.methods) in self._fails:
+            self.rank._leave()
+            raise self._fails[len(self.methods)]
+        work = getattr(self.rank, method)
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, payload, *refs)
+
+    async def kill(self) -> None:
+        """Nothing: what fails here answers."""
 
 
 class ThreadCluster:
@@ -63,7 +67,8 @@ class ThreadCluster:
 
     host, logs = "127.0.0.1", Path("logs")
 
-    options = ClusterOptions()
+    def __init__(self, payload_mib: float = 256) -> None:
+        self.options = SimpleNamespace(payload_mib=payload_mib)
 
     async def put(self, content: bytes) -> bytes:
         return content
@@ -80,12 +85,21 @@ def rank_like(learner: Learner) -> LearnerRank:
     return rank
 
 
-async def shared(learner: Learner, work: Any, fails: dict[int, Exception] | None = None) -> Any:
-    """What a function returns that works with the learner, which shares updates with one rank."""
-    handle = ThreadHandle(rank_like(learner), fails or {})
-    learner.ranks = LearnerRanks(ThreadCluster(), [handle], asyncio.get_running_loop())  # type: ignore[arg-type]
-    with ThreadPoolExecutor(1) as thread:
-        return await finished(thread, work)
+class Sharing:
+    """A learner that shares updates with ranks in threads."""
+
+    def __init__(
+        self, learner: Learner, ranks: int = 1, fails: dict[int, Exception] | None = None, payload_mib: float = 256
+    ) -> None:
+        self.handles = [ThreadHandle(rank_like(learner), fails or {}) for _ in range(ranks)]
+        cluster: Any = ThreadCluster(payload_mib)
+        handles: Any = self.handles
+        learner.ranks = LearnerRanks(cluster, handles, asyncio.get_running_loop())
+        self._thread = ThreadPoolExecutor(1)
+
+    async def run(self, work: Any) -> Any:
+        """What a function returns that works with the learner."""
+        return await finished(self._thread, work)
 
 
 def difference(one: Learner, other: Learner) -> float:
@@ -93,6 +107,7 @@ def difference(one: Learner, other: Learner) -> float:
     return max(float((parameters(a) - parameters(b)).detach().abs().max()) for a, b in pairs if a)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "loss",
     [
@@ -105,16 +120,18 @@ def difference(one: Learner, other: Learner) -> float:
     ],
     ids=lambda loss: "-".join(loss) or "plain",
 )
-async def test_two_processes_learn_what_one_learns(base: BaseModel, loss: dict[str, Any]) -> None:
+async def test_several_processes_learn_what_one_learns(base: BaseModel, loss: dict[str, Any], ranks: int) -> None:
     options = LearnerOptions.model_validate(TWO_UPDATES | {"lr": 1e-3})
     alone, together = learner_of(base, options, **loss), learner_of(base, options, **loss)
-    rows = on_policy(alone, rows_of(*alone.adapters), shift=0.1)
-    for _ in range(2):
+    rows, sharing = on_policy(alone, rows_of(*alone.adapters), shift=0.1), Sharing(together, ranks)
+    for _ in range(3):
         wanted = alone.step(rows, lr_scale=0.5)
-        found = await shared(together, lambda: together.step(rows, lr_scale=0.5))
+        found = await sharing.run(lambda: together.step(rows, lr_scale=0.5))
         assert {name: pytest.approx(one, rel=1e-4, abs=1e-6) for name, one in wanted.items()} == found
     assert difference(alone, together) < 1e-6
-    assert together.updates == alone.updates > 2
+    assert together.updates == alone.updates > 3
+    times = 3 if loss.get("reference") else 1  # its average moves with every step
+    assert [handle.methods.count("hold") for handle in sharing.handles] == [times] * ranks
 
 
 async def test_log_probabilities_and_entropies_are_those_of_one_process(base: BaseModel) -> None:
@@ -122,56 +139,85 @@ async def test_log_probabilities_and_entropies_are_those_of_one_process(base: Ba
     rows = rows_of(count=7)
     for read in (lambda: learner.logprobs(rows), lambda: learner.entropies(rows)):
         wanted = read()
-        found = await shared(learner, read)
+        found = await Sharing(learner).run(read)
         learner.ranks = None
         assert found.keys() == wanted.keys()
         for turn, values in wanted.items():
             assert found[turn] == pytest.approx(values, abs=1e-5)
 
 
-async def test_a_share_without_rows_adds_nothing(base: BaseModel) -> None:
+async def test_shares_and_updates_without_rows_add_nothing(base: BaseModel) -> None:
     alone, together = learner_of(base), learner_of(base)
     rows = rows_of("planner", count=1)
     assert [len(share) for share in deal(rows, 2)] in ([1, 0], [0, 1])
-    alone.step(rows)
-    await shared(together, lambda: together.step(rows))
+    sharing = Sharing(together)
+    for given_rows in (rows, [], rows):
+        alone.step(given_rows)
+        await sharing.run(lambda given_rows=given_rows: together.step(given_rows))
     assert difference(alone, together) < 1e-6
 
 
-async def test_a_rank_follows_what_changes_beside_updates(base: BaseModel) -> None:
+async def test_ranks_follow_what_changes_beside_updates(base: BaseModel) -> None:
     alone, together = learner_of(base), learner_of(base)
     rows = rows_of("planner", "executor")
 
     def work(learner: Learner) -> None:
         learner.step(rows)
         learner.copy("planner", ["executor"])
+        learner.step(rows)
         learner.minimising(learner.loss, learner.options).step(rows)
         learner.step(rows)
 
     work(alone)
-    await shared(together, lambda: work(together))
+    await Sharing(together).run(lambda: work(together))
     assert difference(alone, together) < 1e-6
 
 
-async def test_a_rank_that_fails_ends_training_with_its_words(base: BaseModel) -> None:
+async def test_a_rank_whose_weights_are_others_gets_the_right_ones_and_the_update_is_made_again(
+    base: BaseModel,
+) -> None:
+    alone, together = learner_of(base), learner_of(base)
+    rows, sharing = rows_of(), Sharing(together)
+    for step in range(3):
+        alone.step(rows)
+        await sharing.run(lambda: together.step(rows))
+        if step == 1:
+            with torch.no_grad():
+                sharing.handles[0].rank._learner.adapters["planner"].parameters()[0].mul_(1.001)
+    assert sharing.handles[0].methods.count("hold") == 2
+    assert difference(alone, together) < 1e-6
+
+
+async def test_what_is_too_long_for_a_call_travels_as_an_object(base: BaseModel) -> None:
+    alone, together = learner_of(base), learner_of(base)
+    rows, sharing = rows_of(), Sharing(together, payload_mib=0.004)
+    alone.step(rows)
+    await sharing.run(lambda: together.step(rows))
+    assert difference(alone, together) < 1e-6
+
+
+@pytest.mark.parametrize(("failure", "call"), [(CallFailed("no room"), 3), (ClusterError("no room"), 3)])
+async def test_a_rank_that_fails_ends_training_with_its_words(base: BaseModel, failure: Exception, call: int) -> None:
     learner = learner_of(base)
     before = parameters(learner.adapters).clone()
+    sharing = Sharing(learner, fails={call: failure})
     with pytest.raises(TrainingError, match="learner-0 failed: no room"):
-        await shared(learner, lambda: learner.step(rows_of()), {3: CallFailed("no room")})
+        await sharing.run(lambda: learner.step(rows_of()))
+    assert sharing.handles[0].methods == ["join", "hold", "accumulate"]
     assert torch.equal(before, parameters(learner.adapters))
 
 
-async def test_a_rank_with_other_gradients_is_noticed(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply = Learner.apply
-
-    def wrong(learner: Learner, touched: Any, tallies: Any) -> dict[str, float]:
-        norms = apply(learner, touched, tallies)
-        return norms if learner is mine else {name: 1.01 * norm for name, norm in norms.items()}
-
-    mine = learner_of(base)
-    monkeypatch.setattr(Learner, "apply", wrong)
-    with pytest.raises(TrainingError, match="learner-0 has another gradient of adapter 'planner'"):
-        await shared(mine, lambda: mine.step(rows_of()))
+@pytest.mark.parametrize("ranks", [1, 3])
+async def test_ranks_that_do_not_come_together_meet_again(base: BaseModel, ranks: int) -> None:
+    alone, together = learner_of(base), learner_of(base)
+    rows, sharing = rows_of(), Sharing(together, ranks)
+    sharing.handles[-1]._fails[1] = ClusterError("they did not come together")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mas.training.ranks._MEET_S", 2.0)
+        alone.step(rows)
+        await sharing.run(lambda: together.step(rows))
+    assert [handle.methods.count("join") for handle in sharing.handles] == [2] * ranks
+    assert difference(alone, together) < 1e-6
 
 
 @given(
