@@ -168,7 +168,7 @@ def weights_digest(adapters: Mapping[str, AdapterWeights]) -> int:
     found = 0
     for name in sorted(adapters):
         for tensor in adapters[name].parameters():
-            found = zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()), found)
+            found = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, found)
     return found
 
 
