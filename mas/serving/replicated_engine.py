@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import EngineLost, MasError, TrainingError
+from mas.core.errors import EngineError, EngineLost, MasError, TrainingError
 from mas.core.seeds import digest
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
@@ -301,7 +301,14 @@ class ReplicatedEngine:
         now."""
         while self._loaded.keys() != held.keys():
             for version in _without(self._loaded, held):
-                await replica.load(version)
+                if version.number not in self._loaded:
+                    continue  # it was unloaded while another one was loaded
+                try:
+                    await replica.load(version)
+                except EngineError as error:
+                    if isinstance(error, EngineLost) or version.number in self._loaded:
+                        raise
+                    continue  # it was unloaded, and its files went with it
                 held[version.number] = version
             for version in _without(held, self._loaded):
                 await replica.unload(version)

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from conftest import BaseFor
@@ -258,6 +258,29 @@ async def test_requests_of_a_lost_replica_are_sent_again_and_it_gets_every_versi
         for session in sessions:
             await engine.generate(asking(session))
         assert {*replicas[0].asked} == first
+
+
+async def test_a_version_that_is_unloaded_while_a_replica_gets_it_again_is_no_failure(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Scripted.load
+    async with opened(base, 1) as (engine, (replica,)), AsyncExitStack() as second:
+        await engine.store.publish("a", loud_adapter(base, 1))
+        async with engine.store.lease("a@0"):
+            await engine.store.publish("a", loud_adapter(base, 2))
+            await second.enter_async_context(engine.store.lease("a@1"))
+            await engine.store.publish("a", loud_adapter(base, 3))
+
+            async def late(replica: Scripted, version: AdapterVersion) -> None:
+                if version.ref.version == 1:
+                    await second.aclose()
+                    raise EngineError("its files are gone")
+                await load(replica, version)
+
+            monkeypatch.setattr(Scripted, "load", late)
+            replica.dies = 1
+            assert (await said(engine, "episode"))[0] == AdapterRef("a", 2)
+            assert sorted(version.ref.version for version in replica.loaded.values()) == [0, 2]
 
 
 async def test_a_replica_that_was_started_again_passes_the_canary_before_it_answers(base: BaseModel) -> None:
