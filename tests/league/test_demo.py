@@ -11,7 +11,7 @@ from parts import SKILLED
 from rich.console import Console
 
 from mas.core.errors import ConfigError, EnvironmentFault, RunDirectoryError
-from mas.league import demo, tournament
+from mas.league import demo, match
 from mas.league.demo import DemoTerms, run_demo
 from mas.league.match import PlayedGame
 
@@ -81,7 +81,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
 
     files = [out / "games.jsonl", out / "ladder.csv", *sorted((out / "train" / "checkpoints").rglob("*"))]
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files if path.is_file()]
-    monkeypatch.setattr(tournament, "play", refused)
+    monkeypatch.setattr(match, "play", refused)
     monkeypatch.chdir(tmp_path)
     run_demo(Path("demo"), Console(file=io.StringIO()), terms)
     after = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files if path.is_file()]
@@ -90,7 +90,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
 
 
 def test_a_demo_that_broke_off_goes_on(terms: DemoTerms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played, whole = list[str](), tournament.play
+    played, whole = list[str](), match.play
 
     async def dies(game: Any, fixture: Any, players: Any) -> PlayedGame:
         found = await goes_on(game, fixture, players)
@@ -103,13 +103,13 @@ def test_a_demo_that_broke_off_goes_on(terms: DemoTerms, tmp_path: Path, monkeyp
         played.append(fixture.id)
         return found
 
-    monkeypatch.setattr(tournament, "play", dies)
+    monkeypatch.setattr(match, "play", dies)
     with pytest.raises(EnvironmentFault, match="out of cards"):
         run_demo(tmp_path, Console(file=io.StringIO()), terms)
     assert not (tmp_path / "index.html").exists()
 
     begun = len(played)
-    monkeypatch.setattr(tournament, "play", goes_on)
+    monkeypatch.setattr(match, "play", goes_on)
     run_demo(tmp_path, Console(file=io.StringIO()), terms)
     assert (tmp_path / "index.html").exists()
     assert len(set(played)) == 100
