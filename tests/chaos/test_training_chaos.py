@@ -111,11 +111,11 @@ def kill(process: BaseProcess, run: Path, where: str, draw: random.Random) -> bo
 
 
 def written(run: Path) -> dict[str, object]:
-    """Every file of a run and what is in it, without how long things took and where the run is."""
+    """Every file of a run and what is in it, without how long things took, where the run is, and its processes."""
     files: dict[str, object] = {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in run.rglob("*")
-        if path.is_file() and path.parent.name != "tensorboard" and path.name not in (".lock", "config.yaml")
+        if path.is_file() and path.parent.name != "tensorboard" and path.name not in (".lock", "config.yaml", "cluster.json")
     }
     files["metrics.jsonl"] = [untimed(line) for line in read_metrics(run / "metrics.jsonl")]
     return files
