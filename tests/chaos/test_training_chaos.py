@@ -112,10 +112,11 @@ def kill(process: BaseProcess, run: Path, where: str, draw: random.Random) -> bo
 
 def written(run: Path) -> dict[str, object]:
     """Every file of a run and what is in it, without how long things took, where the run is, and its processes."""
+    aside = (".lock", "config.yaml", "cluster.json")
     files: dict[str, object] = {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in run.rglob("*")
-        if path.is_file() and path.parent.name != "tensorboard" and path.name not in (".lock", "config.yaml", "cluster.json")
+        if path.is_file() and path.parent.name != "tensorboard" and path.name not in aside
     }
     files["metrics.jsonl"] = [untimed(line) for line in read_metrics(run / "metrics.jsonl")]
     return files
