@@ -185,7 +185,7 @@ def _targets(kind: str, options: ScaleBench, timings: Mapping[str, Timing]) -> l
 def _goals(
     kind: str, options: ScaleBench, overhead: float | None, scaling: float | None, note: str = ""
 ) -> list[Target]:
-    """What is promised of every kind. `scaling`: with the most workers; of one alone there is none."""
+    """The goals of one kind of cluster. `scaling`: with the most workers; left out if the most is one."""
     goals = [Target.at_most(f"{kind}: overhead of one worker beside one process", overhead, OVERHEAD_GOAL, note)]
     if options.most > 1:
         name = f"{kind}: {options.most} workers, orders per second / linear"

@@ -117,7 +117,7 @@ class RankGroup:
         more: dict[str, Any] = {} if listening is None else {"master_listen_fd": listening.detach()}
         gloo: Any = dist.ProcessGroupGloo  # its options are not in torch's type stubs
         try:
-            self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]
+            self._store: Any = dist.TCPStore(  # type: ignore[attr-defined]  # torch does not declare it as exported
                 order.host, order.port, None, is_first, limit, False, **more
             )
             options = gloo._Options()

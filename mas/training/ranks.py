@@ -45,7 +45,7 @@ from mas.training.rank_group import (
 _LOSSES = 3
 """How often the work of one update may be lost before training ends."""
 _MEET_S = 30.0
-"""Ranks that have started meet within so many seconds; one that is lost meanwhile keeps the others for as long."""
+"""Seconds in which ranks that run must form a group. If one is lost meanwhile, the others wait for this long."""
 _GRACE_S = 5.0
 """How long ranks that live get to notice that one is lost, before they are killed."""
 T = TypeVar("T")
@@ -240,7 +240,7 @@ class LearnerRanks:
         ]
         try:
             yield calls
-        except BaseException:
+        except BaseException:  # also if interrupted: ranks must not wait for this process
             self._give_up("the process that trains failed")
             raise
 

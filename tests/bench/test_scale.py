@@ -138,7 +138,7 @@ def test_cpu_time_of_a_worker_is_that_of_its_process() -> None:
     class Gone:
         pid = None
 
-    assert WorkerCpu([Here(), Gone()]).seconds() == pytest.approx(time.process_time(), abs=0.1)  # type: ignore[list-item]
+    assert WorkerCpu([Here(), Gone()]).seconds() == pytest.approx(time.process_time(), abs=0.1)  # type: ignore[list-item]  # stand-ins for handles
 
 
 def test_the_script_says_what_the_roles_may_say() -> None:
