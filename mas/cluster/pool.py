@@ -8,7 +8,7 @@ from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.records import Ref
 from mas.core.concurrency import together
-from mas.core.errors import ClusterError, WorkerLost
+from mas.core.errors import CallFailed, ClusterError, WorkerLost
 
 LOSSES = 3
 """Workers that may be lost with one call, and starts of one worker that may be lost in a row."""
@@ -91,7 +91,11 @@ class WorkerPool:
         await together([call(number) for number in range(self.count)], method)
 
     async def call_alive(self, method: str, payload: bytes) -> None:
-        """Call a method of every worker that takes calls; errors and losses are passed over."""
+        """Call a method of every worker that takes calls; one that is lost, or was ended, is passed over.
+
+        Raises:
+            CallFailed: the method raised in a worker, once all have answered.
+        """
 
         async def call(number: int) -> None:
             async with self._starting[number]:  # one that is being prepared is called once it is
@@ -99,7 +103,10 @@ class WorkerPool:
             if handle.alive:
                 await handle.call(method, payload, timeout_s=None)
 
-        await asyncio.gather(*(call(number) for number in range(self.count)), return_exceptions=True)
+        answers = await asyncio.gather(*(call(number) for number in range(self.count)), return_exceptions=True)
+        for answer in answers:
+            if answer is not None and (isinstance(answer, CallFailed) or not isinstance(answer, ClusterError)):
+                raise answer
 
     @asynccontextmanager
     async def _place(self, *, is_alone: bool) -> AsyncIterator[int]:

@@ -140,6 +140,7 @@ class StatusFile:
         self._clusters += [one for one in open_clusters(self._run) if one not in self._clusters]
         trainer = self._trainer
         progress, train = trainer.progress, trainer.setup.train
+        held = trainer.in_flight.held(progress.versions)
         return ClusterStatus(
             process=self._process,
             written_s=time.time(),
@@ -150,7 +151,7 @@ class StatusFile:
             kind=trainer.setup.cluster.kind,
             staleness=train.staleness,
             versions=dict(progress.versions),
-            held=[str(ref) for ref in sorted(trainer.in_flight.held(), key=lambda one: (one.name, one.version))],
+            held=[str(ref) for ref in sorted(held, key=lambda one: (one.name, one.version))],
             batches=trainer.in_flight.batches(progress.versions),
             groups_dropped=trainer.in_flight.groups_dropped,
             members=[_driver(is_ended=bool(ended)), *(one for cluster in self._clusters for one in cluster.members())],

@@ -49,15 +49,15 @@ _FOLDER = "in_flight"
 
 
 @dataclass(slots=True)
-class _Stored:
-    """A batch of a checkpoint, with the adapter versions that it began with; none: it begins with those of now."""
+class _Batch:
+    """A batch with the adapter versions that it begins with; none: it begins with those of now."""
 
     batch: TaskBatch
     versions: Mapping[str, int]
 
 
 @dataclass(slots=True)
-class _Flight(_Stored):
+class _Flight(_Batch):
     """A batch that is played. `leases` hold its versions; `seconds`: that playing took, once it has ended."""
 
     runtime: TeamRuntime
@@ -82,10 +82,10 @@ class BatchesInFlight:
         self._rollout, self._trainable, self._base = rollout, trainable, base
         self._adapters = setup.sampling_adapters
         self._flights: dict[int, _Flight] = {}
-        self._stored: dict[int, _Stored] = {}
-        self._older: dict[AdapterRef, AdapterWeights] = {}
-        self._held: set[AdapterRef] = set()
-        self._holding = AsyncExitStack()
+        self._resumed: dict[int, _Batch] = {}
+        self._resumed_weights: dict[AdapterRef, AdapterWeights] = {}
+        self._resumed_refs: set[AdapterRef] = set()
+        self._resumed_leases = AsyncExitStack()
         self._workers: RolloutWorkers | None = None
         self.idle = IdleTime()
         self._metrics: dict[str, Any] = {}
@@ -100,12 +100,12 @@ class BatchesInFlight:
             workers: play them; None: the session's lanes do.
         """
         self._workers = self._rollout.player = workers
-        async with self._holding:
-            for ref, weights in sorted(self._older.items(), key=lambda item: item[0].version):
+        async with self._resumed_leases:
+            for ref, weights in sorted(self._resumed_weights.items(), key=lambda item: item[0].version):
                 store = session.publishing.store
                 await store.publish(ref.name, weights, version=ref.version)
-                await self._holding.enter_async_context(store.lease(str(ref)))
-                self._held.add(ref)
+                await self._resumed_leases.enter_async_context(store.lease(str(ref)))
+                self._resumed_refs.add(ref)
             try:
                 yield
             finally:
@@ -124,7 +124,7 @@ class BatchesInFlight:
             TrainingError: no episode could be played.
         """
         if not self._staleness and self._workers is None:
-            batch = self._stored.pop(step).batch if step in self._stored else self._rollout.draw(step, trained)
+            batch = self._resumed.pop(step).batch if step in self._resumed else self._rollout.draw(step, trained)
             return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
         began, dropped = time.perf_counter(), 0
         if not self._flights:  # what was before the first step is not idle time of steps
@@ -132,7 +132,7 @@ class BatchesInFlight:
         for number in range(step, min(step + self._staleness + 1, last)):
             if number not in self._flights:
                 dropped += await self._begin(session, number, ahead=number - step)
-        await self._forget_older()
+        await self._release_resumed()
         self.groups_dropped += dropped
         flight = self._flights[step]
         assert flight.task is not None
@@ -186,15 +186,16 @@ class BatchesInFlight:
             for step, flight in sorted(self._flights.items())
         ]
 
-    def held(self) -> set[AdapterRef]:
-        """Adapter versions that batches in flight are sampled with; with workers, those that they hold."""
+    def held(self, current: Mapping[str, int]) -> set[AdapterRef]:
+        """Adapter versions that samples are made with; with workers, those that they hold. `current`: see `batches`."""
         if self._workers is not None:
             return self._workers.held
-        return {AdapterRef(name, one) for flight in self._flights.values() for name, one in flight.versions.items()}
+        versions = [flight.versions for flight in self._flights.values()] or [current]
+        return {AdapterRef(name, one) for own in versions for name, one in own.items()}
 
     def files(self, session: TeamSession) -> dict[str, bytes]:
         """What a checkpoint holds of batches in flight: relative names to contents; empty where there are none."""
-        known: dict[int, _Stored] = {**self._stored, **self._flights}
+        known: dict[int, _Batch] = {**self._resumed, **self._flights}
         if not known:
             return {}
         current = self._trainable.versions(session)
@@ -222,12 +223,12 @@ class BatchesInFlight:
         for one in records:
             trained = self._trainable.assignment.trained_adapters(one.step)
             batch = self._rollout.drawn(one.step, trained, one.picks, one.faced)
-            self._stored[one.step] = _Stored(batch, one.versions if self._staleness else {})
+            self._resumed[one.step] = _Batch(batch, one.versions if self._staleness else {})
         if not self._staleness or self._base is None:
             return
         for path in sorted((checkpoint / _FOLDER).glob("*@*")):
             name, _, version = path.name.rpartition("@")
-            self._older[AdapterRef(name, int(version))] = from_directory(path, self._base.bank)
+            self._resumed_weights[AdapterRef(name, int(version))] = from_directory(path, self._base.bank)
 
     async def _begin(self, session: TeamSession, step: int, *, ahead: int) -> int:
         """Play the batch of a step; how many groups were dropped, as the versions that they began with will be too old.
@@ -236,16 +237,16 @@ class BatchesInFlight:
             ahead: updates until it is learned from.
         """
         assignment, versions, dropped = self._trainable.assignment, self._trainable.versions(session), 0
-        stored = self._stored.pop(step, None)
-        if stored is None:
+        resumed = self._resumed.pop(step, None)
+        if resumed is None:
             batch = self._rollout.draw(step, assignment.trained_adapters(step))
         else:
-            batch = stored.batch
-            is_old = not stored.versions or self._age(session, stored) + ahead > self._staleness
-            if is_old or not self._are_served(stored.versions, versions):
+            batch = resumed.batch
+            is_old = not resumed.versions or self._age(session, resumed) + ahead > self._staleness
+            if is_old or not self._are_served(resumed.versions, versions):
                 dropped = len(batch.planned)
             else:
-                versions = stored.versions
+                versions = resumed.versions
         adapters = {**self._adapters, **assignment.sampling_adapters(step)}
         speaking = {role: f"{name}@{versions[name]}" for role, name in adapters.items() if name and name in versions}
         batch.speaking.update(speaking)
@@ -265,12 +266,12 @@ class BatchesInFlight:
         self._flights[step] = flight
         return dropped
 
-    async def _forget_older(self) -> None:
+    async def _release_resumed(self) -> None:
         """What has begun holds the versions that it speaks as; what has not begins with those of now."""
-        await self._holding.aclose()
-        self._held.clear()
-        self._older.clear()
-        self._stored = {step: _Stored(one.batch, {}) for step, one in self._stored.items()}
+        await self._resumed_leases.aclose()
+        self._resumed_refs.clear()
+        self._resumed_weights.clear()
+        self._resumed = {step: _Batch(one.batch, {}) for step, one in self._resumed.items()}
 
     async def _play(self, flight: _Flight) -> PlayedGroups:
         began = time.perf_counter()
@@ -281,9 +282,9 @@ class BatchesInFlight:
 
     def _are_served(self, wanted: Mapping[str, int], current: Mapping[str, int]) -> bool:
         """Whether these versions can be leased."""
-        return all(current[name] == one or AdapterRef(name, one) in self._held for name, one in wanted.items())
+        return all(current[name] == one or AdapterRef(name, one) in self._resumed_refs for name, one in wanted.items())
 
-    def _age(self, session: TeamSession, batch: _Stored) -> int:
+    def _age(self, session: TeamSession, batch: _Batch) -> int:
         """By how many updates the oldest adapter of a batch is behind."""
         current = self._trainable.versions(session)
         return max((current[name] - version for name, version in batch.versions.items()), default=0)
@@ -298,7 +299,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     faced: dict[str, Facing] = {}
 
 
-def _record(batch: _Stored) -> _Record:
+def _record(batch: _Batch) -> _Record:
     own = batch.batch
     return _Record(
         step=own.step,

@@ -90,8 +90,9 @@ async def test_a_worker_that_is_started_again_is_prepared_before_it_takes_calls(
         assert opened.restarts == 0
         await opened.call_all("echo", b"all")
         assert prepared == [("one-1", 1)]
-        with pytest.raises(CallFailed):
-            await opened.call_all("no_such_method", b"")
+        for call in (opened.call_all, opened.call_alive):
+            with pytest.raises(CallFailed):
+                await call("no_such_method", b"")
 
 
 async def test_a_worker_that_cannot_be_prepared_is_not_called(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def base(base_for: BaseFor) -> BaseModel:
 def idle_trainer(staleness: int = 1) -> Trainer:
     """What the file reads of a trainer that has done three of nine steps and has nothing in flight."""
     setup = SimpleNamespace(train=SimpleNamespace(steps=9, staleness=staleness), cluster=SimpleNamespace(kind="local"))
-    in_flight = SimpleNamespace(held=set, batches=lambda current: [], groups_dropped=0)
+    in_flight = SimpleNamespace(held=lambda current: set(), batches=lambda current: [], groups_dropped=0)
     progress = SimpleNamespace(step=3, versions={"planner": 3})
     return cast(Trainer, SimpleNamespace(setup=setup, in_flight=in_flight, progress=progress))
 
@@ -147,6 +147,8 @@ async def test_batches_in_flight_have_their_versions_and_ages(base: BaseModel, t
     assert watched.seen[-1].held == [held[2], held[5]]
     assert watched.seen[2].held == [held[0], held[1], held[2], held[3], held[4], held[5]]
     assert trainer.in_flight.batches(trainer.progress.versions) == []
+    watched._status._trainer = Trainer(resolve_training(config_of(0)), base)
+    assert watched._status.status().held == [held[0], held[3]], "with nothing in flight: the versions of now"
 
 
 @pytest.mark.nightly
