@@ -8,7 +8,7 @@ restarting by itself (the driver decides, with `respawn`), placement groups, and
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import Member, Ref
+from mas.cluster.records import ProcessStatus, Ref
 from mas.cluster.registry import open_cluster
 
-__all__ = ["Cluster", "ClusterOptions", "Handle", "Member", "Ref", "open_cluster"]
+__all__ = ["Cluster", "ClusterOptions", "Handle", "ProcessStatus", "Ref", "open_cluster"]

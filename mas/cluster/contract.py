@@ -10,7 +10,7 @@ from typing import Self
 from mas.cluster.handle import Handle
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import Member, Ref, WorkerSpec
+from mas.cluster.records import ProcessStatus, Ref, WorkerSpec
 from mas.core.errors import ClusterError, ConfigError
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -109,7 +109,7 @@ class Cluster(ABC):
             raise
         return fresh
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[ProcessStatus]:
         """Every worker that was ever spawned, each as its last process is or was."""
         return [handle.member() for handle in self._handles.values()]
 

@@ -33,7 +33,7 @@ class SentCall(msgspec.Struct, frozen=True, array_like=True):
     objects: int
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class NumberedOutcome(msgspec.Struct, frozen=True, array_like=True):
     """The answer to the call of this number."""
 
     number: int
@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _calls: msgspec.msgpack.Decoder[list[SentCall]] = msgspec.msgpack.Decoder(list[SentCall])
-_answers: msgspec.msgpack.Decoder[list[Answer]] = msgspec.msgpack.Decoder(list[Answer])
+_answers: msgspec.msgpack.Decoder[list[NumberedOutcome]] = msgspec.msgpack.Decoder(list[NumberedOutcome])
 
 
 class CallServer:
@@ -51,7 +51,7 @@ class CallServer:
         self._object = served
         self._turns = Turns()
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._ready: list[Answer] = []
+        self._ready: list[NumberedOutcome] = []
         self._news = asyncio.Event()
 
     async def exchange(self, calls: bytes, objects: Iterable[bytes]) -> bytes:
@@ -87,14 +87,14 @@ class CallServer:
         self._turns.pass_on(call.number)  # the next one runs when this one has begun and waits
         fetches = [partial(bytes, content) for content in objects]
         outcome = await self._object.invoke(call.method, call.payload, fetches)
-        self._ready.append(Answer(call.number, outcome))
+        self._ready.append(NumberedOutcome(call.number, outcome))
 
     def _end(self, number: int) -> None:
         self._turns.pass_on(number)
         del self._running[number]
         self._news.set()
 
-    def _taken(self) -> list[Answer]:
+    def _taken(self) -> list[NumberedOutcome]:
         """The oldest answers, as many as travel together; the others stay for another exchange."""
         size = count = 0
         for answer in self._ready:

@@ -14,7 +14,7 @@ READ_AHEAD: Final = 1 << 20
 T = TypeVar("T")
 
 
-class Begin(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
+class StartRequest(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     """The first request: make the object."""
 
     id: int
@@ -26,7 +26,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     """The largest payload in bytes."""
 
 
-class Call(msgspec.Struct, frozen=True, tag="call", kw_only=True):
+class CallRequest(msgspec.Struct, frozen=True, tag="call", kw_only=True):
     """Call a method."""
 
     id: int
@@ -36,29 +36,29 @@ class Call(msgspec.Struct, frozen=True, tag="call", kw_only=True):
     """Names of files in the directory of objects."""
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel", kw_only=True):
+class CancelRequest(msgspec.Struct, frozen=True, tag="cancel", kw_only=True):
     """Cancel a call; has no answer."""
 
     id: int
 
 
-class Ping(msgspec.Struct, frozen=True, tag="ping", kw_only=True):
+class PingRequest(msgspec.Struct, frozen=True, tag="ping", kw_only=True):
     """Ask for a sign of life."""
 
     id: int
 
 
-class Stop(msgspec.Struct, frozen=True, tag="stop", kw_only=True):
+class StopRequest(msgspec.Struct, frozen=True, tag="stop", kw_only=True):
     """Close the object and end."""
 
     id: int
 
 
-Request = Begin | Call | Cancel | Ping | Stop
+Request = StartRequest | CallRequest | CancelRequest | PingRequest | StopRequest
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the request with this id; to a Ping, a Heartbeat as payload."""
+    """The answer to the request with this id; to a PingRequest, a HeartbeatReply as payload."""
 
     id: int
     outcome: Outcome

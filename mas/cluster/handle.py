@@ -7,7 +7,7 @@ from typing import Any
 
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import Failed, Member, Outcome, Ref, State, WorkerSpec
+from mas.cluster.records import FailedCall, Outcome, ProcessStatus, Ref, State, WorkerSpec
 from mas.core.errors import CallExpired, CallFailed, ClusterError, WorkerLost
 
 
@@ -34,9 +34,9 @@ class Handle:
         """Of its process, on its machine; None: it has not started."""
         return self._link.pid
 
-    def member(self) -> Member:
+    def member(self) -> ProcessStatus:
         """What is known of it now."""
-        return Member(
+        return ProcessStatus(
             name=self.name,
             kind=self.spec.kind,
             pid=self._link.pid,
@@ -152,7 +152,7 @@ class Handle:
                 await task
 
     def _payload(self, method: str, outcome: Outcome) -> bytes:
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedCall):
             raise CallFailed(
                 f"{self.name}: {method} raised {outcome.error_type}: {outcome.text}\n"
                 f"The worker's traceback:\n{outcome.traceback}",

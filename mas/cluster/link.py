@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from mas.cluster.records import Heartbeat, Outcome, Ref
+from mas.cluster.records import HeartbeatReply, Outcome, Ref
 
 
 class Link(ABC):
@@ -35,7 +35,7 @@ class Link(ABC):
         """
 
     @abstractmethod
-    async def ping(self) -> Heartbeat:
+    async def ping(self) -> HeartbeatReply:
         """Ask for a sign of life."""
 
     @abstractmethod

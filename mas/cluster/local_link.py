@@ -13,13 +13,13 @@ from mas.cluster.cleanup import Guard
 from mas.cluster.environment import clean_environment
 from mas.cluster.frames import (
     READ_AHEAD,
-    Begin,
-    Call,
-    Cancel,
+    CallRequest,
+    CancelRequest,
     CorruptFrame,
-    Ping,
+    PingRequest,
     Request,
-    Stop,
+    StartRequest,
+    StopRequest,
     read_reply,
     write_frame,
 )
@@ -27,7 +27,7 @@ from mas.cluster.link import Link
 from mas.cluster.local_process import LocalProcess
 from mas.cluster.objects import ObjectFiles
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import Failed, Heartbeat, Outcome, Ref, WorkerSpec
+from mas.cluster.records import FailedCall, HeartbeatReply, Outcome, Ref, WorkerSpec
 from mas.cluster.resources import Resources, Share, visible_devices
 from mas.core.errors import WorkerLost
 
@@ -73,7 +73,7 @@ class LocalLink(Link):
         name = f"cluster-{self._name}-replies"
         self._reader = asyncio.create_task(self._read(reader, self._process, lost), name=name)
         limit = self._options.payload_mib << 20
-        begin = Begin(
+        begin = StartRequest(
             id=self._number(),
             factory=self._spec.factory,
             arguments=self._spec.arguments,
@@ -85,26 +85,26 @@ class LocalLink(Link):
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         """See `Link`."""
         with self._objects.using(refs) as names:
-            request = Call(id=self._number(), method=method, payload=payload, objects=names)
+            request = CallRequest(id=self._number(), method=method, payload=payload, objects=names)
             try:
                 return await self._ask(request)
             except asyncio.CancelledError:
                 self._cancel(request.id)
                 raise
 
-    async def ping(self) -> Heartbeat:
+    async def ping(self) -> HeartbeatReply:
         """See `Link`."""
-        outcome = await self._ask(Ping(id=self._number()))
-        if isinstance(outcome, Failed):
+        outcome = await self._ask(PingRequest(id=self._number()))
+        if isinstance(outcome, FailedCall):
             raise WorkerLost(f"a heartbeat failed: {outcome.text}")
         try:
-            return msgspec.msgpack.decode(outcome.payload, type=Heartbeat)
+            return msgspec.msgpack.decode(outcome.payload, type=HeartbeatReply)
         except msgspec.DecodeError as error:
             raise WorkerLost(f"it sent a heartbeat that is none: {error}") from error
 
     async def stop(self) -> None:
         """See `Link`."""
-        await self._ask(Stop(id=self._number()))
+        await self._ask(StopRequest(id=self._number()))
         if self._process is not None:
             await self._process.wait(None)
 
@@ -142,7 +142,7 @@ class LocalLink(Link):
     def _cancel(self, number: int) -> None:
         """Tell the worker, without waiting until it has read that."""
         if self._writer is not None and not self._writer.is_closing():
-            body = msgspec.msgpack.encode(Cancel(id=number))
+            body = msgspec.msgpack.encode(CancelRequest(id=number))
             self._writer.write(len(body).to_bytes(4) + body)
 
     async def _read(self, reader: asyncio.StreamReader, process: LocalProcess, lost: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from ray.util import get_node_ip_address
 
 from mas.cluster.environment import is_passed_on, resident_bytes, thread_variables
 from mas.cluster.exchange import CallServer
-from mas.cluster.records import Heartbeat, WorkerSpec
+from mas.cluster.records import HeartbeatReply, WorkerSpec
 from mas.cluster.worker_object import WorkerObject
 
 
@@ -58,7 +58,7 @@ class RayWorker:
 
     async def ping(self) -> bytes:
         """A sign of life."""
-        return msgspec.msgpack.encode(Heartbeat(rss_bytes=resident_bytes()))
+        return msgspec.msgpack.encode(HeartbeatReply(rss_bytes=resident_bytes()))
 
     async def stop(self) -> None:
         """Cancel what runs, and close the object."""

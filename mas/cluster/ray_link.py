@@ -17,7 +17,7 @@ from mas.cluster.exchange import CallSender
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
-from mas.cluster.records import Heartbeat, Outcome, Ref, WorkerSpec
+from mas.cluster.records import HeartbeatReply, Outcome, Ref, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
 
 _POLL_S = 0.02
@@ -85,9 +85,9 @@ class RayLink(Link):
         self._living()
         return await self._calls.call(method, payload, objects)
 
-    async def ping(self) -> Heartbeat:
+    async def ping(self) -> HeartbeatReply:
         """See `Link`."""
-        return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=Heartbeat)
+        return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=HeartbeatReply)
 
     async def stop(self) -> None:
         """See `Link`. The process itself is ended by `kill`."""

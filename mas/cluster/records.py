@@ -27,7 +27,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of numeric libraries: OMP_NUM_THREADS and its like."""
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as the driver sees it."""
 
     name: str
@@ -49,7 +49,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     payload: bytes
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class FailedCall(msgspec.Struct, frozen=True, tag="failed"):
     """A call that raised, as text: no exception object travels."""
 
     error_type: str
@@ -57,10 +57,10 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     traceback: str
 
 
-Outcome = Done | Failed
+Outcome = Done | FailedCall
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a heartbeat."""
 
     rss_bytes: int | None

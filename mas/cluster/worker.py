@@ -20,18 +20,18 @@ import msgspec
 from mas.cluster.environment import resident_bytes
 from mas.cluster.frames import (
     READ_AHEAD,
-    Begin,
-    Call,
-    Cancel,
+    CallRequest,
+    CancelRequest,
     CorruptFrame,
-    Ping,
+    PingRequest,
     Reply,
     Request,
-    Stop,
+    StartRequest,
+    StopRequest,
     read_request,
     write_frame,
 )
-from mas.cluster.records import Done, Heartbeat, Outcome
+from mas.cluster.records import Done, HeartbeatReply, Outcome
 from mas.cluster.worker_object import WorkerObject
 
 _FIRST_LIMIT = 2047 << 20
@@ -52,12 +52,12 @@ class Server:
         self._calls: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        """Serve; returns after Stop.
+        """Serve; returns after a StopRequest.
 
         Raises:
             EOFError: the driver is gone. CorruptFrame: what it sent is no request.
         """
-        while not isinstance(request := await read_request(self._reader, self._limit), Stop):
+        while not isinstance(request := await read_request(self._reader, self._limit), StopRequest):
             await self._take(request)
         for task in self._calls.values():
             task.cancel()
@@ -66,29 +66,29 @@ class Server:
 
     async def _take(self, request: Request) -> None:
         match request:
-            case Begin():
+            case StartRequest():
                 self._limit, self._objects = request.limit, Path(request.objects)
                 self._object = WorkerObject(request.limit)
                 self._begin(request.id, self._make(request))
-            case Call():
+            case CallRequest():
                 self._begin(request.id, self._call(request))
-            case Cancel():
+            case CancelRequest():
                 if request.id in self._calls:
                     self._calls[request.id].cancel()
-            case Ping():
-                heartbeat = msgspec.msgpack.encode(Heartbeat(rss_bytes=resident_bytes()))
+            case PingRequest():
+                heartbeat = msgspec.msgpack.encode(HeartbeatReply(rss_bytes=resident_bytes()))
                 await self._reply(request.id, Done(heartbeat))
-            case Stop():
+            case StopRequest():
                 pass
 
     def _begin(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         task = self._calls[number] = asyncio.create_task(work, name=f"call-{number}")
         task.add_done_callback(lambda _: self._calls.pop(number, None))
 
-    async def _make(self, request: Begin) -> None:
+    async def _make(self, request: StartRequest) -> None:
         await self._reply(request.id, await self._object.make(request.factory, request.arguments))
 
-    async def _call(self, request: Call) -> None:
+    async def _call(self, request: CallRequest) -> None:
         fetches = [partial(self.fetch, name) for name in request.objects]
         await self._reply(request.id, await self._object.invoke(request.method, request.payload, fetches))
 
@@ -101,7 +101,7 @@ class Server:
 
 
 async def serve(connection: socket.socket) -> None:
-    """Serve a connection until Stop; any other end of it ends the process and its group."""
+    """Serve a connection until a StopRequest; any other end of it ends the process and its group."""
     reader, writer = await asyncio.open_unix_connection(sock=connection, limit=READ_AHEAD)
     server = Server(reader, writer)
     try:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, cast
 
-from mas.cluster.records import Done, Failed, Outcome
+from mas.cluster.records import Done, FailedCall, Outcome
 
 _TEXT, _TRACEBACK = 2_000, 20_000
 """Characters that travel."""
@@ -92,12 +92,12 @@ class WorkerObject:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def failure(error: BaseException) -> Failed:
+def failure(error: BaseException) -> FailedCall:
     """An error as text, of which the end is kept."""
     shown = "".join(traceback.format_exception(error))
     last = "".join(traceback.format_exception_only(error)).strip()
     text = last.partition(": ")[2] or last
-    return Failed(type(error).__name__, _encodable(text)[-_TEXT:], _encodable(shown)[-_TRACEBACK:])
+    return FailedCall(type(error).__name__, _encodable(text)[-_TEXT:], _encodable(shown)[-_TRACEBACK:])
 
 
 def _encodable(text: str) -> str:

@@ -37,7 +37,6 @@ from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
-from mas.training.cluster_status import StatusFile
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
@@ -46,6 +45,7 @@ from mas.training.processes import Factories, OpenProcesses, open_processes
 from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
+from mas.training.status_file import StatusFile
 from mas.training.step_tracing import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
@@ -85,13 +85,11 @@ def train_in_directory(
         played: what `resolve` made of `config` and `scenario`, if that was done already.
 
     Raises:
-        ConfigError: the scenario has no such team, training it would change nothing, or the tasks that
-            `train.tasks` wants are not there.
+        ConfigError: the scenario has no such team, training would change nothing, or `train.tasks` names none.
         RunDirectoryError: the directory cannot be used, is in use, holds a run of another configuration, or there is no
             room left to write to it. A run that ends so before anything was measured leaves no directory.
         CheckpointError: the checkpoint is corrupt, is not there, or is of a run with other tasks.
-        ModelError: the base cannot be loaded.
-        EngineError: a server that is needed cannot be reached.
+        ModelError: the base cannot be loaded. EngineError: a server that is needed cannot be reached.
         TrainingError: a step broke a rule of learning.
     """
     console, path = console or Console(), Path(config.run_dir)
@@ -102,20 +100,17 @@ def train_in_directory(
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
     base = _base(setup, console)
-    if base is not None:
-        _check_gpus(config, base)
     config = _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
-    if base is not None and config.train.start is not None and not list_checkpoints(path / "checkpoints"):
-        initial_adapters(setup, base)  # only for its errors: the trainer makes its own
+    if base is not None:
+        _check_base(config, setup, base, path)
     if opening is None:
         check_engine(setup, base)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
-        kept = run.checkpoints
+        kept, processes = run.checkpoints, None if base is None else _processes(config, base, run.path)
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
-        processes = None if base is None else _processes(config, base, run.path)
         trainer = Trainer(
             going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, processes=processes
         )
@@ -124,6 +119,13 @@ def train_in_directory(
         _export(run.path, outcome, base)
     _print_end(path, outcome, console, was_finished=step is not None and not outcome.history)
     return outcome
+
+
+def _check_base(config: Config, setup: TrainSetup, base: BaseModel, path: Path) -> None:
+    """Refuse a run whose processes want more GPUs than there are, or whose first adapters do not fit the base."""
+    _check_gpus(config, base)
+    if config.train.start is not None and not list_checkpoints(path / "checkpoints"):
+        initial_adapters(setup, base)  # only for its errors: the trainer makes its own
 
 
 def _checked(

@@ -119,22 +119,21 @@ async def open_team(
             speaking = serving if shared is None else _following(serving, base, setup.team.name, shared)
             chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
         bus, place = await stack.enter_async_context(_bus_of(shared))
+        limit_s = setup.train.answer_timeout_s
         playing = partial(
-            TeamRuntime,
-            setup.plan,
-            speaking,
-            adapters=used,
-            chats=chats,
-            timeout_s=setup.train.answer_timeout_s,
-            peers=peers,
-            desk=desk,
+            TeamRuntime, setup.plan, speaking, adapters=used, chats=chats, timeout_s=limit_s, peers=peers, desk=desk
         )
         runtime = await stack.enter_async_context(playing(bus, place=place, log=log))
-        further = []
-        for _ in range(lanes):
-            own, _ = await stack.enter_async_context(_bus_of(None))
-            further.append(await stack.enter_async_context(playing(own, accounts=runtime.accounts)))
-        yield TeamSession(setup=setup, runtime=runtime, engine=serving, lanes=tuple(further))
+        lane = partial(_lane, partial(playing, accounts=runtime.accounts))
+        further = tuple([await stack.enter_async_context(lane()) for _ in range(lanes)])
+        yield TeamSession(setup=setup, runtime=runtime, engine=serving, lanes=further)
+
+
+@asynccontextmanager
+async def _lane(playing: Callable[[Bus], TeamRuntime]) -> AsyncIterator[TeamRuntime]:
+    """A runtime on a bus of its own."""
+    async with _bus_of(None) as (bus, _), playing(bus) as runtime:
+        yield runtime
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mas.cluster.records import Member
+from mas.cluster.records import ProcessStatus
 from mas.config.load import load_config
 from mas.core.host import ProcessId, this_process
 from mas.observe.files import write_json_file
@@ -22,7 +22,7 @@ from mas.runs.cluster_status import RunStatus, run_status, watch_status
 from mas.training.cluster_status import BatchStatus, ClusterStatus
 
 Mas = Callable[..., Any]
-WORKER = Member(
+WORKER = ProcessStatus(
     name="rollout-0", kind="rollout", pid=77, node="b7", state="alive", restarts=2, calls=5, rss_bytes=3 << 30
 )
 BATCH = BatchStatus(step=8, groups=16, is_sampled=False, versions={"planner": 6}, ages={"planner": 1})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mas.cluster.exchange import CallSender, CallServer
-from mas.cluster.records import Done, Failed, Outcome
+from mas.cluster.records import Done, FailedCall, Outcome
 from mas.cluster.worker_object import WorkerObject
 from mas.core.errors import ClusterError, WorkerLost
 
@@ -159,7 +159,7 @@ async def test_large_answers_travel_one_by_one() -> None:
 
 async def test_an_error_is_its_callers_and_the_end_of_the_worker_everybodys() -> None:
     wire = Wire()
-    assert isinstance(await wire.call("none", b""), Failed)
+    assert isinstance(await wire.call("none", b""), FailedCall)
     waiting = asyncio.create_task(wire.call("wait", b"1"))
     await wire.call("echo", b"2")
     wire.error = ClusterError("its object is gone")

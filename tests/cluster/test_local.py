@@ -13,9 +13,19 @@ import pytest
 from cluster_cases import FACTORY, is_running, until
 
 from mas.cluster import Cluster, ClusterOptions, open_cluster
-from mas.cluster.frames import MARGIN, Begin, CorruptFrame, Ping, Reply, Stop, read_reply, read_request, write_frame
+from mas.cluster.frames import (
+    MARGIN,
+    CorruptFrame,
+    PingRequest,
+    Reply,
+    StartRequest,
+    StopRequest,
+    read_reply,
+    read_request,
+    write_frame,
+)
 from mas.cluster.objects import ObjectFiles
-from mas.cluster.records import Done, Failed, Outcome, Ref
+from mas.cluster.records import Done, FailedCall, Outcome, Ref
 from mas.cluster.resources import Resources, Share, visible_devices
 from mas.cluster.worker_object import failure
 from mas.core.errors import ClusterError, NoResources, WorkerLost
@@ -59,9 +69,9 @@ async def test_what_is_no_frame_is_one_error(name: str) -> None:
 
 async def test_a_connection_that_ends_between_frames_is_no_corrupt_one() -> None:
     reader = asyncio.StreamReader()
-    reader.feed_data(packed(Ping(id=3)))
+    reader.feed_data(packed(PingRequest(id=3)))
     reader.feed_eof()
-    assert await read_request(reader, LIMIT) == Ping(id=3)
+    assert await read_request(reader, LIMIT) == PingRequest(id=3)
     with pytest.raises(EOFError):
         await read_request(reader, LIMIT)
 
@@ -119,7 +129,7 @@ async def bare_worker() -> tuple[asyncio.subprocess.Process, asyncio.StreamReade
 
 async def test_a_worker_that_is_sent_garbage_ends_and_says_why() -> None:
     process, _, writer = await bare_worker()
-    begin = Begin(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT)
+    begin = StartRequest(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT)
     await write_frame(writer, begin)
     writer.write(HOSTILE["a length over the limit"])
     _, said = await asyncio.wait_for(process.communicate(), 60)
@@ -130,7 +140,7 @@ async def test_a_worker_that_is_sent_garbage_ends_and_says_why() -> None:
 
 async def test_a_worker_whose_driver_hangs_up_ends_with_its_group() -> None:
     process, reader, writer = await bare_worker()
-    await write_frame(writer, Ping(id=1))
+    await write_frame(writer, PingRequest(id=1))
     assert (await asyncio.wait_for(read_reply(reader, LIMIT), 60)).id == 1
     writer.close()
     _, said = await asyncio.wait_for(process.communicate(), 60)
@@ -140,9 +150,9 @@ async def test_a_worker_whose_driver_hangs_up_ends_with_its_group() -> None:
 
 async def test_a_worker_that_is_told_to_stop_ends_with_code_0() -> None:
     process, reader, writer = await bare_worker()
-    await write_frame(writer, Begin(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT))
+    await write_frame(writer, StartRequest(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT))
     assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=0, outcome=Done(b""))
-    await write_frame(writer, Stop(id=1))
+    await write_frame(writer, StopRequest(id=1))
     assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=1, outcome=Done(b""))
     await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
@@ -221,4 +231,4 @@ def test_text_of_errors_is_bounded_and_can_always_be_encoded() -> None:
         assert len(failed.traceback) <= 20_000
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(failed), type=Outcome) == failed  # type: ignore[arg-type]
     assert failure(ValueError("why: so")).text == "why: so"
-    assert isinstance(failure(KeyError()), Failed)
+    assert isinstance(failure(KeyError()), FailedCall)

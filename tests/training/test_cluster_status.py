@@ -21,7 +21,8 @@ from mas.cluster.contract import open_clusters
 from mas.core.host import ProcessId, is_running, this_process
 from mas.runs.resolve import resolve_training
 from mas.serving.model import BaseModel
-from mas.training.cluster_status import STATUS_FILE, ClusterStatus, StatusFile, read_status
+from mas.training.cluster_status import STATUS_FILE, ClusterStatus, read_status
+from mas.training.status_file import StatusFile
 from mas.training.trainer import Trainer, TrainingOutcome
 
 
