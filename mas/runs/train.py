@@ -172,6 +172,9 @@ def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_fi
     """Say how the run ended, and what its time was spent on. `was_finished`: no step was left to do."""
     ended = "was finished already" if was_finished else "is finished"
     console.print(f"The run in {path} {ended}: {outcome.reason}.", highlight=False)
+    if outcome.unused.calls:
+        tokens = outcome.unused.tokens()
+        console.print(f"sampled ahead, not learned from: {tokens:,} tokens", style="dim", highlight=False)
     if spent := shares_text(read_metrics(path / "metrics.jsonl")):
         console.print(f"time {spent}", style="dim", highlight=False, soft_wrap=True)
 

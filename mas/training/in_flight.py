@@ -26,7 +26,7 @@ import msgspec
 
 from mas.core.engine import AdapterRef
 from mas.core.errors import CheckpointError
-from mas.core.records import Episode
+from mas.core.records import NO_COST, Episode, cost_of, total_cost
 from mas.core.scenario import Pick
 from mas.core.tracing import IdleTime
 from mas.runtime.team import TeamRuntime
@@ -75,6 +75,7 @@ class BatchesInFlight:
     Attributes:
         idle: time in which nothing is played, neither batches nor an evaluation.
         groups_dropped: as too old, and played again, since it was made.
+        unused: what batches cost that were played to their end and that training ended before it learned from.
     """
 
     def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
@@ -90,6 +91,7 @@ class BatchesInFlight:
         self.idle = IdleTime()
         self._metrics: dict[str, Any] = {}
         self.groups_dropped = 0
+        self.unused = NO_COST
 
     @asynccontextmanager
     async def open(self, session: TeamSession, workers: RolloutWorkers | None = None) -> AsyncIterator[None]:
@@ -109,6 +111,7 @@ class BatchesInFlight:
             try:
                 yield
             finally:
+                self.unused += total_cost(cost_of(_played(flight)) for flight in self._flights.values())
                 async with AsyncExitStack() as stack:
                     for step in self._flights:
                         stack.push_async_callback(self.learned, step)
@@ -124,7 +127,10 @@ class BatchesInFlight:
             TrainingError: no episode could be played.
         """
         if not self._staleness and self._workers is None:
-            batch = self._resumed.pop(step).batch if step in self._resumed else self._rollout.draw(step, trained)
+            resumed = self._resumed.pop(step, None)
+            batch = self._rollout.draw(step, trained) if resumed is None else resumed.batch
+            self._metrics = {} if resumed is None else {"groups_dropped": len(batch.planned)}
+            self.groups_dropped += self._metrics.get("groups_dropped", 0)
             return await self._rollout.settle(session.runtime, batch, await self._rollout.play(session.runtime, batch))
         began, dropped = time.perf_counter(), 0
         if not self._flights:  # what was before the first step is not idle time of steps
@@ -165,7 +171,8 @@ class BatchesInFlight:
             await flight.leases.aclose()
 
     def metrics(self) -> dict[str, Any]:
-        """Of the last step, by the names that metrics have; none where batches are not in flight.
+        """Of the last step, by the names that metrics have; none where batches are not in flight, but for
+        `groups_dropped` of a run that goes on without staleness.
 
         `batches` in flight while the learner works, `groups_dropped` as too old, seconds that the learner `waited` for
         the batch, that the batch was `played`, and in which neither a batch nor an evaluation was played since the step
@@ -288,6 +295,14 @@ class BatchesInFlight:
         """By how many updates the oldest adapter of a batch is behind."""
         current = self._trainable.versions(session)
         return max((current[name] - version for name, version in batch.versions.items()), default=0)
+
+
+def _played(flight: _Flight) -> list[Episode]:
+    """Its episodes, if all are played; else none."""
+    task = flight.task
+    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        return []
+    return [episode for group in task.result() for episode in group]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mas.core.errors import TrainingError
-from mas.core.records import Cost, Judge, cost_metrics, cost_of
+from mas.core.records import NO_COST, Cost, Judge, cost_metrics, cost_of
 from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
@@ -49,13 +49,14 @@ _WARMED: Sequence[_Kind] = (("warm_start", 0.0, 0),)
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
     """How training ended. `history`: one metrics record per step of this process. `libraries`: role -> what it has
-    learned, where no adapter is trained."""
+    learned, where no adapter is trained. `unused`: what batches cost that were played and not learned from."""
 
     progress: Progress
     adapters: Mapping[str, AdapterWeights]
     history: tuple[Metrics, ...]
     reason: str
     libraries: Mapping[str, Library] = field(default_factory=dict)
+    unused: Cost = NO_COST
 
 
 class Trainer:
@@ -166,7 +167,9 @@ class Trainer:
                 if ended or _is_due(self.progress.step, train.checkpoint_every):
                     self._save(session, on_phase)
         adapters = {name: weights.snapshot() for name, weights in self.trainable.adapters.items()}
-        return TrainingOutcome(self.progress, adapters, tuple(history), self._end(), self.trainable.libraries)
+        return TrainingOutcome(
+            self.progress, adapters, tuple(history), self._end(), self.trainable.libraries, self.in_flight.unused
+        )
 
     def _open(self) -> AbstractAsyncContextManager[TeamSession]:
         if self._opening is not None:
