@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ def native_first() -> list[str]:
 
 
 NATIVE, OTHER = native_first()
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -128,24 +130,29 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     await engine.close()
 
 
+@pytest.mark.timeout(900)  # a processor that does not multiply bfloat16 takes minutes
 @pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE])
-def test_the_line_for_a_hub_model_trains_it_behind_the_canary(
+def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
     directory: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
-    pairs = ["hot cold", "big small", "fast slow", "happy sad", "rich poor", "wet dry", "hard soft", "early late"]
-    rows = [dict(zip(("question", "answer"), pair.split(), strict=True)) for pair in pairs]
-    lines = [json.dumps(row | {"question": f"What is the opposite of {row['question']}?"}) for row in rows]
-    (tmp_path / "opposites.jsonl").write_text("\n".join(lines))
-    asked = [f"scenario.options.{word}" for word in (f"path={tmp_path}/opposites.jsonl", "scorer=contains")]
-    line = [f"model.path={directory}", f"model.dtype={dtype}", "learner.lr=2e-4", f"run_dir={tmp_path}/run"]
-    short = ["algorithm.team=solo", "algorithm.sampler.candidates=4", "train.target=null", "train.tasks_per_step=4"]
-    once = ["train.steps=1", "train.eval_tasks=1", "scenario.options.max_tokens=8"]
-    trained = mas("train", "scenario=questions", *asked, *line, *short, *once)
+    """Its words, but for the model, the type, the directory and how much is done."""
+    (line,) = [one for one in README.read_text(encoding="utf-8").splitlines() if " model.path=" in one]
+    words = shlex.split(line)
+    assert words[:2] == ["mas", "train"]
+    given = dict(word.split("=", 1) for word in words[2:])
+    assert {"model.path", "model.dtype", "run_dir"} < given.keys()
+    given |= {"model.path": str(directory), "model.dtype": dtype, "run_dir": str(tmp_path / "run")}
+    short = ["algorithm.sampler.candidates=3", "train.target=null", "train.tasks_per_step=2", "train.eval_first=false"]
+    once = ["train.steps=1", "train.eval_tasks=1", "scenario.options.max_turns=1"]
+    trained = mas("train", *(f"{key}={value}" for key, value in given.items()), *short, *once)
     assert trained.code == 0, trained.err
     steps = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (found,) = [step["canary"]["solo"] for step in steps if step.get("canary")]
-    assert found["gap"] <= found["allowed"]
-    assert found["allowed"] == TOLERANCE["float32"] if dtype == "float32" else found["allowed"] > TOLERANCE["bfloat16"]
+    (canary,) = [step["canary"] for step in steps if step.get("canary")]
+    exact = TOLERANCE["float32"]
+    assert canary, "no adapter was published"
+    for found in canary.values():
+        assert found["gap"] <= found["allowed"]
+        assert found["allowed"] == exact if dtype == "float32" else found["allowed"] > TOLERANCE["bfloat16"]
 
 
 def test_the_command_says_where_it_lies(directory: Path, mas: Callable[..., Ran]) -> None:
