@@ -63,7 +63,7 @@ CREATE TABLE taken (
 CREATE INDEX taken_seq ON taken (seq);
 CREATE TABLE peer (principal TEXT, process TEXT, card BLOB NOT NULL, PRIMARY KEY (principal, process)) WITHOUT ROWID;
 """
-"""What version 2 has beside version 1."""
+"""What the buses of several processes need."""
 
 PLAYS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS play (
@@ -184,23 +184,20 @@ def connect(path: Path, *, is_writable: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of a journal, which this module can read.
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is no journal, or of another version.
 
     Raises:
-        JournalError: the file is no journal, or of another version.
+        JournalError: says which version it has.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version not in (1, VERSION):
-        raise JournalError(f"{path} is no journal of version 1 or {VERSION}: it says {version}. Name another file.")
-    return version
+    if version != VERSION:
+        raise JournalError(f"{path} is no journal of version {VERSION}: it says {version}. Name another file.")
 
 
 def owner_of(connection: sqlite3.Connection) -> tuple[str, str, str, str, int] | None:
     """Principal, space, process, client id and number of lives of the bus over MQTT that has a journal; None: no such
     bus has it."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
-        return None
     found: tuple[str, str, str, str, int] | None = connection.execute("SELECT * FROM owner").fetchone()
     return found
 

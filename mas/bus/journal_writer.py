@@ -46,7 +46,7 @@ def take_lock(path: Path) -> int:
 
 
 def opened(path: Path, durability: Durability) -> sqlite3.Connection:
-    """The file, made if there is none, brought to this version, and rid of what died with its process.
+    """The file, made if there is none, and rid of what died with its process.
 
     Raises:
         JournalError: it is no journal. OSError, sqlite3.Error: it cannot be used.
@@ -58,8 +58,7 @@ def opened(path: Path, durability: Durability) -> sqlite3.Connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {SCHEMA} {SHARED_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        if check_version(connection, path) < VERSION:
-            connection.executescript(f"BEGIN; {SHARED_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        check_version(connection, path)
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'group' else 'NORMAL'}")
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.executescript(PLAYS_SCHEMA)

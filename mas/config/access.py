@@ -130,7 +130,7 @@ def player_accesses(source: str, where: str, kept: Path | None) -> list[Access]:
 
 
 def class_access(path: str, where: str) -> Access:
-    """Code that is imported: `package.module:Class`."""
+    """Code that is imported: `file.py:Class` or `package.module:Class`."""
     return Access("code", f"import {_plain(path)}", where, {})
 
 

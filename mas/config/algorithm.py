@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from mas.config.base import NonNegative, Options, Positive, Selective, Share
-from mas.config.combinations import why_senseless
+from mas.config.combinations import invalid_reason
 from mas.config.rewards import RewardOptions
 from mas.config.sampling import OpponentsOptions, SamplerOptions, WarmStartOptions
 from mas.config.updates import CriticOptions, ExperienceOptions, LossOptions, PreferenceOptions
@@ -39,7 +39,7 @@ class StepOptions(Selective):
     size: Annotated[int, Field(ge=2)] = 16
     scale: Literal["std", "none"] = "std"
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if name == "size" and self.key != "random":
             return "only key=random draws groups of a size"
@@ -79,7 +79,7 @@ class UncertaintyOptions(Selective):
     clarity: NonNegative = 0.05
     clarity_scale: NonNegative = 1.0
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         return "clarity is 0" if name == "clarity_scale" and not self.clarity else None
 
@@ -184,6 +184,6 @@ class AlgorithmOptions(Options):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        if reason := why_senseless(self):
+        if reason := invalid_reason(self):
             raise ValueError(reason)
         return self

@@ -18,14 +18,14 @@ class Selective(Options):
     a stored configuration names every key."""
 
     @abstractmethod
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
 
     @model_validator(mode="after")
     def _nothing_is_idle(self) -> Self:
         for name in sorted(self.model_fields_set):
             value = getattr(self, name)
-            reason = self.why_idle(name) if value != type(self).model_fields[name].default else None
+            reason = self.unused_reason(name) if value != type(self).model_fields[name].default else None
             if reason is not None:
                 raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
         return self

@@ -1,7 +1,7 @@
 """What is wrong with a configuration, in sentences: which key, which value, what is possible, what was meant.
 
 Keys that change nothing beside the other values are refused where somebody sets them, since they would mislead
-(`why_idle`). Peers that a team names and peers that are configured must be the same (`check_peers`).
+(`unused_reason`). Peers that a team names and peers that are configured must be the same (`check_peers`).
 """
 
 import re
@@ -123,7 +123,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def why_idle(key: str, config: Config) -> str | None:
+def unused_reason(key: str, config: Config) -> str | None:
     """Why a dotted key has no effect in this configuration; None: it has one."""
     algorithm = config.algorithm
     is_tree = algorithm.sampler.mode != "parallel"
@@ -166,7 +166,7 @@ def _why_advantage_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         return "only baseline=running forgets"
     uncertainty = algorithm.advantage.uncertainty
     if key.startswith(_UNCERTAINTY) and uncertainty is not None:
-        return uncertainty.why_idle(key.removeprefix(_UNCERTAINTY))
+        return uncertainty.unused_reason(key.removeprefix(_UNCERTAINTY))
     return None
 
 
@@ -174,13 +174,13 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
     if key.startswith(_PREFERENCE):
         if algorithm.update != "preference":
             return "only algorithm.update=preference has it"
-        return algorithm.preference.why_idle(key.removeprefix(_PREFERENCE))
+        return algorithm.preference.unused_reason(key.removeprefix(_PREFERENCE))
     if algorithm.update == "preference" and key.startswith((_LOSS, "algorithm.advantage.")):
         return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
     if key.startswith(_EXPERIENCE):
         if not algorithm.is_training_free:
             return "only algorithm.update=training_free has it"
-        return algorithm.experience.why_idle(key.removeprefix(_EXPERIENCE))
+        return algorithm.experience.unused_reason(key.removeprefix(_EXPERIENCE))
     if algorithm.is_training_free and key.startswith(_WEIGHTS):
         return "algorithm.update=training_free changes no weights"
     return None
@@ -189,9 +189,9 @@ def _why_update_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
 def _why_section_idle(key: str, config: Config) -> str | None:
     algorithm = config.algorithm
     if key.startswith(_LOSS):
-        return algorithm.loss.why_idle(key.removeprefix(_LOSS))
+        return algorithm.loss.unused_reason(key.removeprefix(_LOSS))
     if key.startswith(_TASKS):
-        return config.train.tasks.why_idle(key.removeprefix(_TASKS))
+        return config.train.tasks.unused_reason(key.removeprefix(_TASKS))
     return _why_critic_idle(key, algorithm) or _why_engine_idle(key, config.engine.name)
 
 
@@ -201,7 +201,7 @@ def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
         if not has_critic:
             return f"advantage.baseline={algorithm.advantage.baseline} has no critic; advantage.baseline=critic has one"
         is_tree = algorithm.sampler.mode != "parallel"
-        return algorithm.critic.why_idle(key.removeprefix(_CRITIC), is_tree=is_tree)
+        return algorithm.critic.unused_reason(key.removeprefix(_CRITIC), is_tree=is_tree)
     if has_critic and key == "algorithm.advantage.scale":
         return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
     return None

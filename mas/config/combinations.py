@@ -176,7 +176,7 @@ class Combined(Protocol):
     def roles(self) -> tuple[str, ...]: ...
 
 
-def why_senseless(algorithm: Combined) -> str | None:
+def invalid_reason(algorithm: Combined) -> str | None:
     """Why parts of an algorithm do not go together, or numbers and lists of it; None: they do."""
     for left, right, reason in _RULES:
         for one in left.split():

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mas.algorithms.base import Algorithm, Row
 from mas.algorithms.registry import find_algorithm
 from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
-from mas.config.owned import HAD_NONE, check_places, had_no_options, place
+from mas.config.owned import check_places, place
 from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
@@ -96,8 +96,6 @@ def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
     """
     if algorithm.code is None:
         if algorithm.options:
-            if had_no_options(algorithm.name):
-                raise ConfigError(f"algorithm {algorithm.name!r}: {HAD_NONE}")
             key = next(iter(algorithm.options))
             raise ConfigError(
                 f"algorithm.options.{key}: algorithm {algorithm.name!r} has no options of its own; those of all "

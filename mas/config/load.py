@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails
 
 from mas.algorithms.base import Algorithm
 from mas.algorithms.registry import FORMER, SHIPPED, find_algorithm, label_of
-from mas.config.checks import bridged_id, describe, is_bridged, unknown_key, why_idle
+from mas.config.checks import bridged_id, describe, is_bridged, unknown_key, unused_reason
 from mas.config.custom_algorithm import BOUNDING, COMPARING, method_of, options_of
 from mas.config.options import Config
 from mas.config.owned import check_critic, check_open, named, place, placed, renamed
@@ -79,7 +79,7 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     method_of(config.algorithm)  # only for its errors
     for override in values:
         for key, _ in leaves(override.value(), override.key_or_group):
-            if reason := why_idle(placed(key, own), config):
+            if reason := unused_reason(placed(key, own), config):
                 raise ConfigError(f"{override.input_line!r} has no effect here: {reason}")
     check_critic(config.algorithm.advantage.baseline, own)
     return config
@@ -129,7 +129,7 @@ def overrides_of(config: Config) -> list[str]:
         if usual.get(key, ...) != value
         and placed(key, own) == key
         and (key, value) not in (("algorithm.code", None), ("algorithm.options", {}))
-        and why_idle(key, config) is None
+        and unused_reason(key, config) is None
     }
     for key, value in changed.items():
         check_open(key, value, own)

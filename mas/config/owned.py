@@ -22,12 +22,6 @@ OWNED = (
 """Paths below `algorithm`: such a part makes sense beside the other parts of its algorithm only."""
 _ROOT, _OPTIONS = "algorithm.", "algorithm.options."
 _FILE = "For another mix of parts write an algorithm of your own, a file of a few lines: docs/own_algorithm.md"
-HAD_NONE = "this run was stored before algorithms had options, and keeps its parts: train a new run to set them"
-
-
-def had_no_options(label: object) -> bool:
-    """Whether the algorithm of a run without `algorithm.code` has options of its own by now."""
-    return isinstance(label, str) and label in SHIPPED and find_algorithm(label).has_own
 
 
 def is_owned(key: str) -> bool:

@@ -32,7 +32,7 @@ class RewardModelOptions(Selective):
     lr: Annotated[float, Field(gt=0)] = 3e-3
     epochs: Positive = 4
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if name in ("beta", "pooling") and self.kind != "implicit":
             return "only kind=implicit has it"
@@ -74,7 +74,7 @@ class ProposerOptions(Selective):
     right: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     invalid: Annotated[float, Field(le=0, allow_inf_nan=False)] = 0.0
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         return "mode=failure pays 1 - p" if name in ("left", "right") and self.mode == "failure" else None
 

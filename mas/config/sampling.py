@@ -98,7 +98,7 @@ class TaskOptions(Options):
             raise ValueError(f"slow={self.slow} must be below fast={self.fast}")
         return self
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why a key below `train.tasks` has no effect beside the others; None: it has one."""
         wanted = _SOURCES_WITH.get(name)
         if wanted is not None and self.source not in wanted:
@@ -136,7 +136,7 @@ class FilterOptions(Selective):
     share: Annotated[float, Field(ge=0, lt=1)] = 0.5
     term: str = "answer"
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if name == "term" and self.by != "solved":
             return f"by={self.by} compares rewards; only by=solved reads a term"
@@ -166,7 +166,7 @@ class BranchOptions(Selective):
     weight: NonNegative = 0.2
     tokens: Positive | None = None
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if name in ("chains", "expand") and self.by == "chance":
             return "by=chance chooses how many by entropies"

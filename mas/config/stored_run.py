@@ -14,7 +14,7 @@ from mas.config.access import CONFIG_FILE, KINDS, TEAM_FILE, Kind
 from mas.config.custom_algorithm import options_of
 from mas.config.load import GROUPS, check_open_overrides, checked_config, leaves, listed_overrides, parse_override
 from mas.config.options import Config
-from mas.config.owned import HAD_NONE, check_critic, had_no_options, place
+from mas.config.owned import check_critic, place
 from mas.config.plain_values import read_stored
 from mas.config.trust import check_stored
 from mas.core.errors import ConfigError, RunDirectoryError
@@ -74,7 +74,7 @@ def load_run_config(run: Path | str, overrides: Sequence[str] = (), *, uses: Col
 
 def _check_kept(parsed: Iterable[Override], algorithm: object) -> None:
     """Refuse overrides of what a run keeps; `algorithm`: what is stored of it, not checked yet."""
-    code, label = (algorithm.get("code"), algorithm.get("name")) if isinstance(algorithm, dict) else (None, None)
+    code = algorithm.get("code") if isinstance(algorithm, dict) else None
     for override in parsed:
         if override.key_or_group == "algorithm.code" and override.value() != code:
             raise ConfigError(f"{override.input_line!r}: a run keeps its algorithm, {code!r}; train a new run")
@@ -83,12 +83,7 @@ def _check_kept(parsed: Iterable[Override], algorithm: object) -> None:
                 f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
                 f"change single values such as {_example(override.key_or_group)}, or train a new run"
             )
-    try:
-        check_open_overrides(parsed, None)
-    except ConfigError:
-        if code is None and had_no_options(label):
-            raise ConfigError(f"algorithm {label!r}: {HAD_NONE}") from None
-        raise
+    check_open_overrides(parsed, None)
 
 
 def _with_options(config: Config, own: Algorithm[Any], changed: Collection[str]) -> Config:

@@ -71,7 +71,7 @@ class OffPolicyOptions(Selective):
     sequence_band: tuple[float, float] | None = None
     veto: tuple[float, float] | None = None
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         band = getattr(self, name)
         if name == "veto" or band is None or self.veto is None:
@@ -142,7 +142,7 @@ class LossOptions(Selective):
     reference: ReferenceOptions | None = None
     entropy: NonNegative = 0.02
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one, or is None, which says that it has none."""
         surrogates = _SURROGATES_WITH.get(name, ())
         name = name.partition(".")[0]
@@ -208,7 +208,7 @@ class CriticOptions(Options):
     minibatches: Positive = 4
     clip: NonNegative | None = None
 
-    def why_idle(self, name: str, *, is_tree: bool) -> str | None:
+    def unused_reason(self, name: str, *, is_tree: bool) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         between_turns = {"token": (), "bad": ("gamma",), "turn": ("gamma", "lam")}
         if is_tree and name in between_turns[self.level]:
@@ -236,7 +236,7 @@ class PreferenceOptions(Options):
     sft_only: tuple[str, ...] = ()
     repairs: bool = False
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if name in ("beta", "reference", "sft_only") and not self.dpo:
             return "dpo is 0: nothing is learned from pairs"
@@ -277,7 +277,7 @@ class ExperienceOptions(Options):
         """The peer that edits; None: it is no peer."""
         return None if self.editor in BUILT_IN_EDITORS else self.editor
 
-    def why_idle(self, name: str) -> str | None:
+    def unused_reason(self, name: str) -> str | None:
         """Why an option has no effect beside the others; None: it has one."""
         if self.editor == "quote" and name in ("sees", "max_tokens", "temperature"):
             return "editor=quote asks no model"

@@ -46,7 +46,8 @@ class RoleSpec(Options):
     """One role: what it is told, what its output means, which adapter speaks, and how it is sampled.
 
     Attributes:
-        type: a built-in role (`planner`, `executor`, `verifier`, `feedback`, `agent`) or `package.module:Class`.
+        type: a built-in role (`planner`, `executor`, `verifier`, `feedback`, `agent`), `file.py:Class` or
+            `package.module:Class`.
         view: the environment view that it sees; None: the view named like the agent, within its own team.
         instructions: what the role is told, for models that follow instructions.
         template: a compact prompt in which `{name}` is an observation field, `{from.AGENT}` the last message of an

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from mas.core.environment import Environment, Reward, Script, Task
 from mas.core.errors import ConfigError
@@ -15,8 +15,6 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.build import random_answer
-
-Others = Literal["model", "random", "expert"]
 
 _ASKED: Mapping[str, Any] = {"voice": "human", "trainable": False, "adapter": None, "peer": None}
 """What a role is like that a desk is asked for."""

@@ -1,7 +1,6 @@
 """Roles made from the specs of a team, and what such a role says at random in the right form."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from inspect import isclass
 from random import Random
 
@@ -10,6 +9,7 @@ from mas.core.messages import Action, Failure, Items
 from mas.core.naming import did_you_mean
 from mas.core.role import Role, RoleSpec
 from mas.core.team import TeamSpec
+from mas.core.user_code import load_module
 from mas.roles.base import PromptedRole
 from mas.roles.kinds import Executor, FeedbackAgent, Planner, Verifier
 
@@ -36,7 +36,7 @@ def build_roles(spec: TeamSpec) -> dict[str, Role]:
 
 
 def build_role(name: str, spec: RoleSpec) -> Role:
-    """The role object of one spec: a built-in type, or a user's own class written `package.module:Class`.
+    """The role object of one spec: a built-in type, or a user's own class, `file.py:Class` or `package.module:Class`.
 
     Raises:
         ConfigError: the type does not exist or is no role, or the spec asks what it cannot honour.
@@ -46,7 +46,7 @@ def build_role(name: str, spec: RoleSpec) -> Role:
         if built_in is None:
             raise ConfigError(
                 f"role {name!r} has the unknown type {spec.type!r}. {did_you_mean(spec.type, BUILT_IN)} "
-                "A class of your own is written 'package.module:Class'."
+                "A class of your own is written 'file.py:Class' or 'package.module:Class'."
             )
         return built_in(name, spec)
     where = f"role {name!r} of type {spec.type!r}"
@@ -62,18 +62,12 @@ def build_role(name: str, spec: RoleSpec) -> Role:
 
 
 def _load(where: str, path: str) -> type:
-    module_name, _, class_name = path.partition(":")
-    try:
-        module = import_module(module_name)
-    except (ImportError, ValueError) as error:
-        hint = "Install it, or put its folder into PYTHONPATH: PYTHONPATH=. mas ..."
-        if module_name.startswith("mas."):
-            hint = "Role types of scenarios were moved: take those that its team has now, or train the run anew."
-        raise ConfigError(f"{where}: the module {module_name!r} cannot be imported: {error}. {hint}") from error
+    place, _, class_name = path.rpartition(":")
+    module = load_module(where, place, "my_roles.py:MyRole")
     found = getattr(module, class_name, None)
     if not isclass(found):
         classes = [name for name, value in vars(module).items() if isclass(value)]
-        raise ConfigError(f"{where}: {module_name!r} has no class {class_name!r}. {did_you_mean(class_name, classes)}")
+        raise ConfigError(f"{where}: {place!r} has no class {class_name!r}. {did_you_mean(class_name, classes)}")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mas.config.access import is_inside
-from mas.config.checks import why_idle
+from mas.config.checks import unused_reason
 from mas.config.load import leaves
 from mas.config.options import Config
 from mas.config.plain_values import read_stored
@@ -69,7 +69,7 @@ def read_run(path: Path) -> CurveRun:
     settings = {
         key: str(value)
         for key, value in leaves(config.model_dump(mode="json"))
-        if value != {} and not key.startswith((*_OF_THE_RUN, *_OF_THE_LOOK)) and why_idle(key, config) is None
+        if value != {} and not key.startswith((*_OF_THE_RUN, *_OF_THE_LOOK)) and unused_reason(key, config) is None
     }
     options = {key: settings.pop(key) for key in list(settings) if key.startswith("scenario.")}
     team = settings.pop(_TEAM, config.algorithm.team)

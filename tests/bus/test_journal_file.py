@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mas.bus.journal import Journal
-from mas.bus.journal_tables import SCHEMA, read_records
+from mas.bus.journal_tables import read_records
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import JournalError
@@ -62,27 +62,12 @@ def test_a_file_that_is_no_journal_is_refused_and_left_as_it_was(path, tmp_path)
     assert path.read_bytes() == b"something else" * 100
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as other:
         other.execute("CREATE TABLE x (y)")
-    with pytest.raises(JournalError, match="no journal of version 1 or 2"):
+    with pytest.raises(JournalError, match="no journal of version 2: it says 0"):
         Journal.open(tmp_path / "other.sqlite")
     with pytest.raises(JournalError, match="there is no journal"):
         read_records(tmp_path / "none.sqlite")
     with pytest.raises(JournalError, match="cannot be opened"):
         Journal.open(path / "below a file")
-
-
-async def test_a_journal_of_version_1_goes_on(path, sender):
-    path.touch()
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {SCHEMA} PRAGMA user_version = 1; COMMIT;")
-    assert read_records(path) == []
-    with Journal.open(path) as journal:
-        bus = MemoryBus(journal=journal)
-        async with bus.subscribe("b"):
-            await bus.publish(note(sender, "1"))
-    with closing(sqlite3.connect(path)) as new:
-        assert new.execute("PRAGMA user_version").fetchone() == (2,)
-        assert new.execute("SELECT count(*) FROM post").fetchone() == (0,)
-    assert states(path) == [("1", "open")]
 
 
 async def test_a_request_that_was_not_answered_before_the_kill_may_be_made_again(path, sender):

@@ -166,13 +166,6 @@ def test_an_open_part_that_an_option_places_is_refused_over_a_stored_run_too(min
                 load_run_config(tmp_path, words)
 
 
-@pytest.mark.parametrize("word", ["algorithm.advantage.step.weight=0.4", "algorithm.options.step_weight=0.4"])
-def test_a_run_of_before_options_says_so(word: str, tmp_path: Path) -> None:
-    run = stored(tmp_path, code=None, options={})
-    with pytest.raises(ConfigError, match="algorithm 'gigpo': this run was stored before algorithms had options"):
-        resolve(load_run_config(run, [word]))
-
-
 def test_a_file_sets_any_part_and_what_its_options_place_is_set_by_them_alone(mine: str, tmp_path: Path) -> None:
     config = load_config([mine, "algorithm.options.weight=2", "algorithm.options.coefficient=0.3"])
     assert config.algorithm.advantage.step is not None

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from mas.core.errors import ConfigError
@@ -29,12 +31,20 @@ def test_an_unknown_type_names_the_nearest() -> None:
 def test_a_module_that_cannot_be_imported_is_named() -> None:
     refused("module 'no_such_module' cannot be imported", type="no_such_module:Role")
     refused("module '' cannot be imported", type=":Role")
-    refused("Role types of scenarios were moved", type="mas.scenarios.delegate.role:Worker")
+    refused("there is no file no_such_file.py", type="no_such_file.py:Role")
 
 
 def test_a_class_that_does_not_exist_names_the_nearest() -> None:
     refused("no class 'Refere'.*Did you mean 'Referee'", type="referee:Refere")
     refused("no class 'NOT_A_CLASS'", type="referee:NOT_A_CLASS")
+
+
+def test_a_class_in_a_file_needs_no_package(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from mas.roles.base import PromptedRole\n\nclass Mine(PromptedRole):\n    mark = 7\n")
+    role = build_role("mine", RoleSpec(type=f"{file}:Mine"))
+    assert (type(role).__name__, vars(type(role))["mark"]) == ("Mine", 7)
+    refused("has no class 'Mien'.*Did you mean 'Mine'", type=f"{file}:Mien")
 
 
 def test_a_class_that_is_no_role_is_told_what_it_lacks() -> None:
