@@ -115,18 +115,13 @@ def tree_attention(
     if query_MQD.device.type == "cuda":
         return in_blocks(query_MQD, key_MHD, value_MHD, layout, scale, window)
     if query_MQD.device.type == "cpu" and window is None:
-        return in_parts(query_MQD, key_MHD, value_MHD, layout, scale)
+        mixed_MQD: Tensor = MergedParts.apply(query_MQD, key_MHD, value_MHD, layout, scale)  # type: ignore[no-untyped-call]
+        return mixed_MQD
     return in_trees(query_MQD, key_MHD, value_MHD, layout, scale, window)
 
 
-def in_parts(query_MQD: Tensor, key_MHD: Tensor, value_MHD: Tensor, layout: PackedLayout, scale: float) -> Tensor:
-    """On a CPU: part by part."""
-    mixed_MQD: Tensor = _MergedParts.apply(query_MQD, key_MHD, value_MHD, layout, scale)  # type: ignore[no-untyped-call]
-    return mixed_MQD
-
-
-class _MergedParts(torch.autograd.Function):
-    """All parts, merged."""
+class MergedParts(torch.autograd.Function):
+    """On a CPU: part by part, merged. Its arguments are those of `in_trees`."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scale: float) -> Tensor:

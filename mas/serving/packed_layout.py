@@ -159,6 +159,11 @@ class PackedLayout:
             start = self.ends[start]
         return found
 
+    def prepare(self) -> None:
+        """Work out the parts now, if attention on this device takes them, so that no layer has to."""
+        if self.device.type == "cpu":
+            _ = self.parts
+
     @cached_property
     def parts(self) -> list[AttentionPart]:
         """All parts, the first ones first."""

@@ -75,6 +75,8 @@ class BatchTensors:
     def hidden(self, model: PreTrainedModel) -> Tensor:
         """The model's last hidden state at all tokens, [M, D]."""
         layout = self.layout
+        if layout is not None:
+            layout.prepare()
         packing = {} if layout is None else {"packing": layout, "attention_mask": _no_mask(self.device)}
         positions = (
             self._positions_NT if layout is not None else torch.arange(self._ids_NT.shape[1], device=self.device)

@@ -171,28 +171,29 @@ class Learner:
         adapters: Mapping[str, AdapterWeights] | None = None,
     ) -> Logprobs:
         """What the policy in training, the reference, or these adapters give the rows' completions now."""
-        if adapters is not None:
-            return self._read(rows, lambda feed: self._frozen(feed, adapters).logprobs_J)
-        return self._read_everywhere(rows, "reference" if is_reference else "policy")
+        what: Reading = "reference" if is_reference else "policy"
+        if self.ranks is None or adapters is not None:
+            return self.read(rows, what, adapters)
+        return self.ranks.read(self, rows, what)
 
     def entropies(self, rows: Sequence[TrainRow]) -> Logprobs:
         """Of the policy in training at every token of the completions, in nats; over a turn's choices if it has any."""
-        return self._read_everywhere(rows, "entropy")
+        return self.read(rows, "entropy") if self.ranks is None else self.ranks.read(self, rows, "entropy")
 
-    def read(self, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
-        """A number for every token of the rows' completions, computed in this process."""
-        speaking = self.references if what == "reference" else self.adapters
-        name = "entropy_J" if what == "entropy" else "logprobs_J"
-        return self._read(rows, lambda feed: getattr(self._frozen(feed, speaking), name))
+    def read(
+        self, rows: Sequence[TrainRow], what: Reading, adapters: Mapping[str, AdapterWeights] | None = None
+    ) -> Logprobs:
+        """A number for every token of the rows' completions, computed in this process.
 
-    def _read_everywhere(self, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
-        return self.read(rows, what) if self.ranks is None else self.ranks.read(self, rows, what)
-
-    def _read(self, rows: Sequence[TrainRow], values: Callable[[BatchTensors], Tensor]) -> Logprobs:
-        """A number for every token of the rows' completions."""
+        Args:
+            adapters: name -> weights, in place of those that `what` names.
+        """
+        if adapters is None:
+            adapters = self.references if what == "reference" else self.adapters
         found: dict[int, Sequence[float]] = {}
         for batch in self.micro_batches(rows):
-            tokens = iter(values(BatchTensors(batch, self.base.bank.device)).tolist())
+            scores = self._frozen(BatchTensors(batch, self.base.bank.device), adapters)
+            tokens = iter((scores.entropy_J if what == "entropy" else scores.logprobs_J).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
-from mas.serving.attention import in_blocks, in_parts, in_trees, tree_attention
+from mas.serving.attention import MergedParts, in_blocks, in_trees, tree_attention
 from mas.serving.packed_layout import PackedLayout, rounded
 
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ def with_gradients(mixed: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     return [mixed.detach(), *torch.autograd.grad((mixed * slope).sum(), inputs)]
 
 
-@pytest.mark.parametrize("way", [in_parts, in_trees])
+@pytest.mark.parametrize("way", [MergedParts.apply, in_trees])
 @pytest.mark.parametrize(("queries", "heads"), [(4, 4), (4, 2), (4, 1)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_outputs_and_gradients_are_those_of_each_path(
@@ -80,7 +80,9 @@ def test_long_spans_are_parts_of_their_own_and_mix_the_same() -> None:
     assert any(isinstance(part.queries, Tensor) for part in forest(3).parts)
     inputs = drawn(layout, 4, 2)
     wanted = with_gradients(path_by_path(*inputs, layout), inputs)
-    for mine, theirs in zip(with_gradients(in_parts(*inputs, layout, SIZE**-0.5), inputs), wanted, strict=True):
+    for mine, theirs in zip(
+        with_gradients(MergedParts.apply(*inputs, layout, SIZE**-0.5), inputs), wanted, strict=True
+    ):
         assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
 
 
