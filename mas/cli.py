@@ -118,7 +118,7 @@ def train(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Train a team. The same command again goes on with a run that was stopped or killed."""
+    """Train a team. The same command again resumes a run that was stopped or killed."""
     if ASKED in (overrides or []):
         algorithms()
         return

@@ -96,7 +96,7 @@ class Redelivery:
         """The last listener of an address left these: what was promised waits for the next one, in order.
 
         A closed bus has no next one: there they become dead letters, or stay in the journal for the next process.
-        What is observed returns to its sender instead, which has kept it.
+        What is observed is reported to its sender instead, which still has it.
         """
         for message in messages:
             if message.observer is not None:

@@ -1,4 +1,4 @@
-"""What a server takes on: how many requests it has in hand, and how long a text may be before anybody counts its
+"""What a server takes on: how many requests it has at once, and how long a text may be before anybody counts its
 tokens.
 
 Some requests run, some wait, the rest are sent away. A tokenizer takes seconds and gigabytes for megabytes of text,

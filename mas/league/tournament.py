@@ -86,7 +86,7 @@ async def run_matches(
     at_once: int = AT_ONCE,
     progress: Progress = lambda done, of: None,
 ) -> list[PlayedGame]:
-    """Play what is left of a tournament; a killed one goes on where it was.
+    """Play what is left of a tournament; a killed one resumes.
 
     Args:
         seats: of the game.

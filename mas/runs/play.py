@@ -121,7 +121,7 @@ def agent(
 ) -> None:
     """Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team.
 
-    Told to end, it finishes what it has in hand; a second Ctrl-C stops it at once.
+    Told to end, it finishes the requests that have begun; a second Ctrl-C stops it at once.
     """
     if "=" in name:
         raise ConfigError(f"mas agent needs the agent's name first: mas agent AGENT {name}")
@@ -158,9 +158,9 @@ def agent(
 def stop(
     bus: Annotated[str, typer.Option(envvar="MAS_BUS_URL", help=f"{BUS_HELP}; USER is who plays: coordinator")] = "",
     ca: BusCa = None,
-    now: Annotated[bool, typer.Option("--now", help="do not let them finish what they have in hand")] = False,
+    now: Annotated[bool, typer.Option("--now", help="do not let them finish requests that have begun")] = False,
 ) -> None:
-    """End all processes of `mas agent` that are on a bus now; each finishes what it has in hand first."""
+    """End all processes of `mas agent` that are on a bus now; each finishes the requests that have begun first."""
     if not bus:
         raise ConfigError("mas stop needs a bus: --bus mqtt://coordinator@HOST:PORT/SPACE, or MAS_BUS_URL")
     from mas.bus.mqtt import MqttBus

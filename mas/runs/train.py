@@ -1,4 +1,4 @@
-"""Training inside a run directory: everything is written down, and a killed run goes on where its last checkpoint was.
+"""Training inside a run directory: everything is written down, and a killed run resumes from its last checkpoint.
 
 The same call on the directory of an unfinished run resumes it. What was written after the checkpoint is dropped first,
 so that the files end as if the run had never been killed. A run killed before its first checkpoint begins anew.

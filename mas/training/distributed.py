@@ -220,7 +220,7 @@ async def serve_agent(
     `mas stop`.
 
     Several processes may speak for one agent, as many as the team's `replicas` allow where it has limits: they share
-    its work. Told to end, it finishes what it has in hand and takes nothing new; told again, it stops at once, and
+    its work. Told to end, it finishes the requests that it has and takes no new one; told again, it stops at once, and
     whoever waits for an answer gets Closed.
 
     Raises:
@@ -249,5 +249,5 @@ async def serve_agent(
         told = ShutdownSignals(bus)
         with told.by_signals():
             await told.until(1)
-            note("leaving: what is in hand is finished, nothing new is taken; Ctrl-C again stops at once")
+            note("leaving: requests that have begun are finished, no new one is taken; Ctrl-C again stops at once")
             await shut_down_in_order(session.runtime, told)
