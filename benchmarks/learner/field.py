@@ -45,13 +45,17 @@ def open_field(workload: WorkloadOptions, options: LearnerBench, folder: Path) -
     absent = dict.fromkeys(trl, reason) if reason else {}
     asked = [name for name in options.rows if name not in absent]
     made = [_competitor(name, workload, base, adapters, rows, paths, folder) for name in asked]
-    weights = sum(tensor.numel() for tensor in next(iter(adapters.values())).parameters())
-    return Field(base, made, absent, rows, weights)
+    return Field(base, made, absent, rows, weights_of(adapters))
 
 
 def make_adapters(base: BaseModel, workload: WorkloadOptions, seed: int) -> dict[str, AdapterWeights]:
     """One adapter a role."""
     return {name: make_adapter(base, seed, name) for name in role_names(workload)}
+
+
+def weights_of(adapters: Mapping[str, AdapterWeights]) -> int:
+    """Numbers in one adapter; all have the same shape."""
+    return sum(tensor.numel() for tensor in next(iter(adapters.values())).parameters())
 
 
 def our_learner(

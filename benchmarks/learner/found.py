@@ -10,8 +10,6 @@ from benchmarks.rounds import Timing, ratio
 
 PEAK = "peak_mib"
 """Measure: memory that a step needs beyond what is there before it."""
-MFU = "mfu"
-"""Measure: the least arithmetic of a step / what the device could do in its median time."""
 
 _LEAST_MIB = 1.0
 """A step that needs less counts as one that needs this: below it, pages are all that is measured."""

@@ -9,19 +9,19 @@ import torch
 
 from benchmarks.learner.check import check_gaps, forget_gradients, gaps
 from benchmarks.learner.competitors import LearnerCompetitor
-from benchmarks.learner.field import make_adapters, open_field, our_learner
-from benchmarks.learner.found import MFU, PEAK, Found
+from benchmarks.learner.field import make_adapters, open_field, our_learner, weights_of
+from benchmarks.learner.found import PEAK, Found
 from benchmarks.learner.memory import peak_mib, why_unmeasured
 from benchmarks.learner.models import make_base, why_absent
 from benchmarks.learner.names import PADDED, REFERENCE, ROWS
 from benchmarks.learner.options import LearnerBench
 from benchmarks.learner.rows import make_rows, useful_tokens
-from benchmarks.learner.work import least_flops
+from benchmarks.learner.work import StepWork, peak_tflops
 from benchmarks.learner.workload import WorkloadOptions
 from benchmarks.machine import describe, load
 from benchmarks.models import device_name, parameters, torch_threads
 from benchmarks.result import Result
-from benchmarks.rounds import take_turns
+from benchmarks.rounds import Timing, take_turns
 from mas.core.errors import ConfigError
 
 Tell = Callable[[str], None]
@@ -89,14 +89,12 @@ async def _everybody(workload: WorkloadOptions, options: LearnerBench, folder: P
     measures = await _equal_steps(field.competitors, workload.max_gap, tell)
     notes = await _add_peaks(field.competitors, measures, field.base.bank.device)
     timings = await take_turns(field.competitors, options.repeats, tell)
-    if workload.peak_tflops is not None:
-        flops = least_flops(workload, field.rows, field.adapter_weights)
-        for name, timing in timings.items():
-            measures[name][MFU] = flops / median(timing.seconds) / (workload.peak_tflops * 1e12)
+    work, device = StepWork.of(workload, field.rows, field.adapter_weights), device_name(field.base)
+    _add_work(measures, timings, dict.fromkeys(timings, work), peak_tflops(workload, device))
     return Found(
         workload=workload,
         parameters=parameters(field.base),
-        device=device_name(field.base),
+        device=device,
         titles={name: ROWS[name] for name in options.rows},
         reference=REFERENCE,
         timings=timings,
@@ -110,22 +108,26 @@ async def _sweep(workload: WorkloadOptions, options: LearnerBench, folder: Path,
     """mas alone at every point, all points over one base."""
     base = make_base(workload, folder / "base", seed=options.seed, threads=options.threads)
     learners: list[LearnerCompetitor] = []
+    works: dict[str, StepWork] = {}
     for value, point in workload.points.items():
         adapters = make_adapters(base, point, options.seed)
         rows = make_rows(base, adapters, point, options.seed)
         learners.append(our_learner(value, base, adapters, rows, point))
+        works[value] = StepWork.of(point, rows, weights_of(adapters))
         tell(f"{workload.name}, {workload.point_title(value)}: {len(rows)} rows, {useful_tokens(rows)} tokens a step")
     measures: Measures = {one.name: {} for one in learners}
     for one in learners:  # the optimisers' state is no part of a step's memory
         await one.run(0)
     notes = await _add_peaks(learners, measures, base.bank.device)
+    timings, device = await take_turns(learners, options.repeats, tell), device_name(base)
+    _add_work(measures, timings, works, peak_tflops(workload, device))
     return Found(
         workload=workload,
         parameters=parameters(base),
-        device=device_name(base),
+        device=device,
         titles={value: f"mas, {workload.point_title(value)}" for value in workload.points},
         reference=learners[0].name,
-        timings=await take_turns(learners, options.repeats, tell),
+        timings=timings,
         measures=measures,
         absent={},
         notes=notes,
@@ -155,3 +157,14 @@ async def _add_peaks(
         forget_gradients(competitors)
         measures[one.name][PEAK] = await peak_mib(device, one)
     return ()
+
+
+def _add_work(
+    measures: Mapping[str, dict[str, float]],
+    timings: Mapping[str, Timing],
+    works: Mapping[str, StepWork],
+    peak: float | None,
+) -> None:
+    """What each one's median step computed, and which share of the device's peak that is."""
+    for name, timing in timings.items():
+        measures[name] |= works[name].measures(median(timing.seconds), peak)

@@ -81,8 +81,8 @@ class WorkloadOptions(Options):
     `peft_packed_tokens`: most tokens in one forward of PEFT's packed loop, whose attention costs their square;
     `micro_batch_tokens`: the learner's option of that name. `max_gap`: how far gradients (relative, in norm) and losses
     of mas and the others may be from the padded loop's. `peak_tflops`: of the device in `dtype`, to tell which share of
-    it is used; None: that share is left out. `sweep` None: everybody competes at this size. `model`: a pretrained model
-    of this shape; None: random weights.
+    it is used; None: as the device's name says, if it is known, else that share is left out. `sweep` None: everybody
+    competes at this size. `model`: a pretrained model of this shape; None: random weights.
     """
 
     name: Annotated[str, Field(min_length=1)]

@@ -30,6 +30,8 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 
 In bfloat16 it depends on the model; `mas.training.packing_check` measures it.
 """
+TOLERANCE_OVER_ROUNDING = 3.0
+"""A measured tolerance over the rounding that was measured: other kernels (vLLM's, flex attention) round otherwise."""
 _ROUNDING = {"float32": 2e-5}
 """Differences below this may be rounding: an update that moves less cannot be told from none by its scores.
 
@@ -110,11 +112,15 @@ class VersionEngine(AdapterHost, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them."""
+    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them.
+
+    `before`: the same with the version that serves until now, computed in the same way; empty: not computed.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    before: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,8 @@ async def canary(
 
     Raises:
         NotServed: the gap is too large, or the new version scores like the version before though the trainer's does
-            not, and rounding cannot explain it.
+            not, and rounding cannot explain it. That is known in float32 by the gap; in other types if the engine's
+            scores are equal bit by bit and the trainer's are not, by more than rounding (`Probe.before`).
     """
     if not probes:
         return None, None
@@ -222,6 +229,8 @@ async def canary(
     gap = _distance(scored, wanted)
     from_previous = _distance(scored, previous[0]) if previous else None
     is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING.get(host.dtype, tolerance))
+    # Whatever changes the trainer's sums by more than rounding changes some last bit of the engine's.
+    is_stale |= from_previous == 0 and _trained_distance(probes) > tolerance / TOLERANCE_OVER_ROUNDING
     if is_stale or not gap <= tolerance:
         why = f"; it scores like the version before, to {from_previous:.2g}: not delivered" if is_stale else ""
         raise NotServed(
@@ -234,6 +243,15 @@ async def canary(
 async def _scores(host: Scorer, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
     calls = (host.score_version(version, probe.prompt_ids, probe.completion_ids) for probe in probes)
     return [value for scores in await together(calls, "canary-probe") for value in scores]
+
+
+def _trained_distance(probes: Sequence[Probe]) -> float:
+    """How far the trainer's log-probabilities are from those of the version before; 0 unless all of these are known."""
+    if not all(probe.before for probe in probes):
+        return 0.0
+    return _distance(
+        [value for probe in probes for value in probe.logprobs], [value for probe in probes for value in probe.before]
+    )
 
 
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ from mas.training.updates.update import UpdateResult
 
 _PROMPT_TOKENS = 16
 """Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
+_NO_WEIGHTS: Mapping[str, AdapterWeights] = MappingProxyType({})
 _Text = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt and a completion."""
 
@@ -197,7 +199,8 @@ class TrainableAdapters:
     async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = session.publishing.store
-        probes = probes_of(self.learner, improved.rows, improved.learned) if self._has_canary else {}
+        served = {name: store.weights(name) for name in improved.learned} if self._has_canary else {}
+        probes = probes_of(self.learner, improved.rows, served, served)
         updates = {name: AdapterUpdate(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
@@ -249,10 +252,15 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
 
 
 def probes_of(
-    learner: Learner, rows: Sequence[TrainRow], names: Iterable[str], count: int = 2
+    learner: Learner,
+    rows: Sequence[TrainRow],
+    names: Iterable[str],
+    served: Mapping[str, AdapterWeights] = _NO_WEIGHTS,
+    count: int = 2,
 ) -> dict[str, tuple[Probe, ...]]:
     """Up to `count` different completions of each adapter with the log-probabilities that its weights give them now, in
-    float32 behind the last tokens of their prompts; all in one pass.
+    float32 behind the last tokens of their prompts; all in one pass. In other types also with the weights that are
+    served until now, in a second pass of the same shape: rounding then depends on the weights alone.
 
     The first, and others to the same prompt if there are any: what they begin with in common is then computed once. A
     short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
@@ -262,9 +270,12 @@ def probes_of(
     if not texts:
         return {}
     scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])
+    before: Sequence[tuple[float, ...]] = [()] * len(texts)
+    if learner.base.model.dtype != torch.float32 and all(name in served for name, _ in texts):
+        before = score_rows(learner.base, [ScoredRow(*text, served[name]) for name, text in texts])
     probes: dict[str, tuple[Probe, ...]] = {}
-    for (name, text), found in zip(texts, scores, strict=True):
-        probes[name] = (*probes.get(name, ()), Probe(*text, found))
+    for (name, text), score, previous in zip(texts, scores, before, strict=True):
+        probes[name] = (*probes.get(name, ()), Probe(*text, score, previous))
     return probes
 
 

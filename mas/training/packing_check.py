@@ -20,13 +20,11 @@ from mas.serving.adapter_bank import AdapterBank
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.logits import Head
 from mas.serving.model import BaseModel
-from mas.serving.publication import TOLERANCE
+from mas.serving.publication import TOLERANCE, TOLERANCE_OVER_ROUNDING
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors
 from mas.training.packing import MicroBatch
 
-_SPREAD = 3.0
-"""Tolerance over measured rounding: other kernels (vLLM's, flex attention) round otherwise than those measured."""
 _COARSEST = 0.5
 """Mean nats a token: a tolerance above it could not tell a right policy from a wrong one."""
 _TEXT = (
@@ -117,13 +115,13 @@ def tolerance_of(base: BaseModel, rows: Sequence[TrainRow]) -> float:
         base.model.set_attn_implementation(used)
     together = torch.tensor([value for one in padded for value in one], device=alone.device)
     rounding = float((alone - together).abs().mean())
-    if not rounding * _SPREAD <= _COARSEST:
+    if not rounding * TOLERANCE_OVER_ROUNDING <= _COARSEST:
         raise ModelError(
             f"{base.name!r} in {base.options.dtype}: log-probabilities of one text differ by {rounding:.2g} nats "
-            f"a token between two ways to compute them, more than {_COARSEST / _SPREAD:.2g}: what is learned could not "
-            "be checked. Use model.dtype=float32"
+            f"a token between two ways to compute them, more than {_COARSEST / TOLERANCE_OVER_ROUNDING:.2g}: what is "
+            "learned could not be checked. Use model.dtype=float32"
         )
-    return max(least, rounding * _SPREAD)
+    return max(least, rounding * TOLERANCE_OVER_ROUNDING)
 
 
 def _turn(prompt_ids: tuple[int, ...], completion_ids: tuple[int, ...]) -> Turn:

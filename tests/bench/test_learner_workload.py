@@ -21,6 +21,8 @@ from mas.core.errors import ConfigError
         ("cpu_1m", 4 * (2 * 128 * 32 * 6 + 3 * 128 * 384) + 2048 * 128, 8),
         # Qwen3-1.7B: 1.72 billion.
         ("h100_qwen3_1.7b", 28 * (2 * 2048 * 128 * 24 + 3 * 2048 * 6144) + 151936 * 2048, 16),
+        # Qwen3-4B: 4.02 billion.
+        ("h100_qwen3_4b", 36 * (2 * 2560 * 128 * 40 + 3 * 2560 * 9728) + 151936 * 2560, 16),
     ],
 )
 def test_a_workload_has_the_size_of_its_name(name: str, weights: int, lora: int) -> None:
@@ -30,7 +32,7 @@ def test_a_workload_has_the_size_of_its_name(name: str, weights: int, lora: int)
     assert (workload.roles, workload.candidates, workload.lora.rank) == (4, 8, lora)
     assert len(workload.lora.targets) == 7
     assert workload.layer_weights + workload.head_weights == pytest.approx(
-        {"cpu_10m": 10e6, "cpu_1m": 1e6}.get(name, 1.7e9), rel=0.06
+        {"cpu_10m": 10e6, "cpu_1m": 1e6, "h100_qwen3_1.7b": 1.7e9, "h100_qwen3_4b": 4e9}[name], rel=0.06
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,20 +138,56 @@ async def test_a_failed_publish_leaves_the_old_version_serving(
     assert (await store.publish("a", adapter(base, 1), probes=(probe_of(adapter(base, 1)),))).ref.version == 1
 
 
-async def test_an_update_that_was_not_delivered_is_caught_even_if_it_is_small(
-    base: BaseModel, store: AdapterStore, host: Host
+@pytest.mark.parametrize(
+    ("dtype", "change", "knows_before", "is_caught"),
+    [
+        # float32: more than 2e-5 that the version before does not explain, whatever the trainer knows of it.
+        ("float32", 1e-2, False, True),
+        ("float32", 4e-5, False, True),
+        ("float32", 1e-5, True, False),
+        # bfloat16: more than the tolerance, 3e-2; or more than a third of it if the trainer scored the version before.
+        ("bfloat16", 4e-2, False, True),
+        ("bfloat16", 2e-2, False, False),
+        ("bfloat16", 2e-2, True, True),
+        ("bfloat16", 1.1e-2, True, True),
+        ("bfloat16", 9e-3, True, False),
+    ],
+)
+async def test_an_update_that_was_not_delivered_is_caught_if_it_is_not_too_small_for_the_type(
+    base: BaseModel, host: Host, store: AdapterStore, dtype: str, change: float, knows_before: bool, is_caught: bool
 ) -> None:
+    host.dtype = dtype
     weights = adapter(base, 0)
+    old = (score_of(weights),) * 3
     await store.publish("a", weights, probes=(probe_of(weights),))
     host.delivers = False
-    for change in (4e-5, 1e-1):
-        weights.parameters()[0].view(-1)[0] += change
-        with pytest.raises(NotServed, match="not served as it was trained"):
-            await store.publish("a", weights, probes=(probe_of(weights),))
+    weights.parameters()[0].view(-1)[0] += change
+    probe = replace(probe_of(weights), before=old if knows_before else ())
+    if is_caught:
+        with pytest.raises(NotServed, match=r"not served as it was trained"):
+            await store.publish("a", weights, probes=(probe,))
+    else:
+        found = await store.publish("a", weights, probes=(probe,))
+        assert found.gap == pytest.approx(change, rel=0.01)
     host.delivers = True
-    found = await store.publish("a", weights, probes=(probe_of(weights),))
-    assert found.gap == pytest.approx(0, abs=1e-6)
-    assert found.from_previous == pytest.approx(0.1, rel=0.01)
+    found = await store.publish("a", weights, probes=(probe,))
+    assert found.gap == 0
+    assert found.from_previous == pytest.approx(change, rel=0.01)
+
+
+async def test_in_bfloat16_an_engine_whose_scores_moved_at_all_is_not_taken_for_stale(
+    base: BaseModel, host: Host, store: AdapterStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.dtype = "bfloat16"
+    weights = adapter(base, 0)
+    await store.publish("a", weights)
+    probe = replace(probe_of(weights), before=(score_of(weights) - 2e-2,) * 3)
+    found = await store.publish("a", weights, probes=(replace(probe, before=probe.logprobs),))
+    assert (found.gap, found.from_previous) == (0, 0)  # nothing was learned: equal scores are right
+    weights.parameters()[0].view(-1)[0] += 1e-4
+    assert (await store.publish("a", weights, probes=(probe,))).from_previous == pytest.approx(1e-4, rel=0.01)
+    with pytest.raises(NotServed, match="it scores like the version before, to 0: not delivered"):
+        await store.publish("a", weights, probes=(probe,))
 
 
 async def test_several_names_are_published_together_or_not_at_all(

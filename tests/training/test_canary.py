@@ -1,16 +1,25 @@
 """What the canary asks."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
-from conftest import BaseFor
+import torch
+from conftest import SMALL, BaseFor
 from loud import loud_adapter
 from msgspec.structs import replace as replace_turn
 
 from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
+from mas.core.errors import NotServed
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
+from mas.serving.publication import AdapterUpdate, AdapterVersion, Probe
+from mas.serving.store import AdapterStore
+from mas.serving.transformers_engine import TransformersEngine
 from mas.training.adapters import probes_of
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
@@ -47,3 +56,72 @@ def test_probes_are_different_completions_of_one_prompt_if_there_are_any(base: B
         for probe, score in zip(own, scores, strict=True):
             assert probe.logprobs == pytest.approx(score, abs=1e-4)
     assert probes_of(learner, rows, ["c"]) == {}
+    served = {name: loud_adapter(base, 9, 0.2) for name in adapters}
+    assert [probe.before for probe in probes_of(learner, rows, ["a"], served)["a"]] == [(), ()]
+
+
+def moved(probes: Sequence[Probe]) -> float:
+    """Mean nats a token that the trainer's scores moved."""
+    pairs = [pair for probe in probes for pair in zip(probe.logprobs, probe.before, strict=True)]
+    return fmean(abs(new - old) for new, old in pairs)
+
+
+async def test_in_bfloat16_an_engine_that_serves_the_version_before_is_caught_within_the_tolerance(
+    base_for: BaseFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = base_for("relay", SMALL.model_copy(update={"dtype": "bfloat16"}))
+    learner = Learner(base, {"a": loud_adapter(base, 0, 0.2)}, LearnerOptions(), LossOptions())
+    rows = rows_of(base, "a", ((3, 4, 5), tuple(range(6, 14))), ((3, 4, 5), tuple(range(14, 22))))
+    engine = TransformersEngine(base)
+    store = engine.store
+    await store.publish("a", learner.adapters["a"])
+    unchanged = probes_of(learner, rows, ["a"])["a"]
+    with torch.no_grad():
+        for _, b_OR in learner.adapters["a"].pairs.values():
+            b_OR.mul_(1.05)
+    probes = probes_of(learner, rows, ["a"], {"a": store.weights("a")})["a"]
+    assert [probe.before for probe in probes] == [probe.logprobs for probe in unchanged]
+    distance = moved(probes)
+    assert distance > 1e-3
+    score, asked = engine.score_version, []
+
+    async def stale(version: AdapterVersion | None, prompt_ids: Any, completion_ids: Any) -> tuple[float, ...]:
+        """The engine loaded the new version and scores with the old one."""
+        asked.append(version)
+        return await score(old, prompt_ids, completion_ids)
+
+    async with store.lease("a@0") as old:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "score_version", stale)
+            # The gap is about the distance: within the tolerance, and more than a third of it.
+            with pytest.raises(NotServed, match="scores like the version before, to 0: not delivered"):
+                await store.publish("a", learner.adapters["a"], probes=probes, allowed=1.5 * distance)
+            blind = [replace(probe, before=()) for probe in probes]
+            await store.publish("a", learner.adapters["a"], probes=blind, allowed=1.5 * distance)
+            await store.roll_back("a", 0)
+            # Less than a third of the tolerance: it passes, as docs/serving.md says.
+            await store.publish("a", learner.adapters["a"], probes=probes, allowed=3.5 * distance)
+            await store.roll_back("a", 0)
+    assert len(asked) == 12
+    found = await store.publish("a", learner.adapters["a"], probes=probes, allowed=1.5 * distance)
+    assert found.from_previous is not None
+    assert found.from_previous > distance / 2
+    await engine.close()
+
+
+def test_training_in_bfloat16_tells_the_canary_how_the_served_version_scores(
+    mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probes: list[Probe] = []
+    publish = AdapterStore.publish_all
+
+    async def noted(store: AdapterStore, updates: Mapping[str, AdapterUpdate], **options: Any) -> Any:
+        probes.extend(probe for update in updates.values() for probe in update.probes)
+        return await publish(store, updates, **options)
+
+    monkeypatch.setattr(AdapterStore, "publish_all", noted)
+    words = ("train.steps=1", "train.tasks_per_step=4", "train.eval_tasks=2", "learner.lr=0.1", "model.dtype=bfloat16")
+    assert mas("train", "scenario=relay", *words, *small_overrides, f"run_dir={tmp_path / 'run'}").code == 0
+    assert probes
+    assert all(len(probe.before) == len(probe.logprobs) for probe in probes)
+    assert any(probe.before != probe.logprobs for probe in probes)
