@@ -100,7 +100,7 @@ async def test_a_process_that_is_told_to_end_finishes_what_it_has_and_takes_noth
         begun = asked(players, "planner", 1)
         await until(lambda: held.begun == 1)
         os.kill(os.getpid(), signal.SIGTERM)
-        await until(lambda: said[-1].startswith("leaving: what is in hand is finished"))
+        await until(lambda: said[-1].startswith("leaving: requests that have begun are finished"))
         async with serving("planner", broker):
             other = engines["planner"][1]
             await asyncio.gather(*(asked(players, "planner", seed) for seed in range(2, 6)))
