@@ -65,7 +65,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         executor.send_signal(signal.SIGTERM)
         assert executor.wait(timeout=30) == 0
         assert executor.stdout is not None
-        assert "leaving: what is in hand is finished" in executor.stdout.read()
+        assert "leaving: requests that have begun are finished" in executor.stdout.read()
         check_trace(tmp_path / "run", tmp_path / "planner", tmp_path / "executor")
         monkeypatch.setattr("mas.training.distributed.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
