@@ -226,7 +226,8 @@ class WorkerOptions(ClusterOptions):
     engines, not both. `worker_cpus`, `worker_gpus`: what one of them takes of the cluster's.
 
     `learners` compute gradients, the process that trains is the first of them. `learner_cpus`, `learner_gpus`: what
-    each of the others takes.
+    each of the others takes. `shard_base`: each of them holds a part of the base (FSDP2), for models that do not fit
+    one device; false: each holds all of it.
     """
 
     workers: Count = 0
@@ -236,6 +237,7 @@ class WorkerOptions(ClusterOptions):
     learners: Positive = 1
     learner_cpus: NonNegative = 1.0
     learner_gpus: NonNegative = 0.0
+    shard_base: bool = False
 
     @property
     def is_used(self) -> bool:
@@ -247,6 +249,7 @@ class WorkerOptions(ClusterOptions):
         fields, has_players = type(self).model_fields, self.workers > 0 or self.engines > 0
         for name in sorted(self.model_fields_set):
             value, kind = getattr(self, name), name.partition("_")[0]
+            kind = "learner" if name == "shard_base" else kind
             is_used = {"worker": has_players, "learner": self.learners > 1}.get(kind, self.is_used)
             if value != fields[name].default and not is_used:
                 missing, wanted = "workers", "cluster.workers=2 (or cluster.engines=2)"

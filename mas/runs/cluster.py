@@ -34,7 +34,10 @@ cluster = typer.Typer(
 cluster.command("simulate")(simulate_run)
 cluster.command("status")(show_status)
 
-_USED = ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train")
+_USED = (
+    *("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train"),
+    *("cluster.learners=", "cluster.shard_base="),
+)
 
 
 @cluster.command()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import safetensors.torch
@@ -9,10 +11,11 @@ import torch
 
 from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
-from mas.core.errors import CheckpointError, ClusterError
+from mas.core.errors import CheckpointError, ClusterError, WorkerLost
 from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
+from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Reading
 from mas.training.losses.tokens import Surrogate
 from mas.training.metric_accumulator import MetricAccumulator
@@ -21,6 +24,7 @@ from mas.training.rank_group import (
     ApplyOrder,
     JoinOrder,
     RankGroup,
+    RankSetup,
     ReadOrder,
     ShareOrder,
     ShareReply,
@@ -51,6 +55,8 @@ class LearnerRank:
         """
         self._leave()
         self._group = RankGroup(msgspec.msgpack.decode(payload, type=JoinOrder))
+        if (blocks := self._learner.base.blocks) is not None:
+            blocks.connect(None)
         return b""
 
     def _leave(self) -> None:
@@ -90,21 +96,33 @@ class LearnerRank:
         Raises:
             ClusterError: this process is in no group.
         """
-        try:
+        with self._leaving_on_error():
             return self._accumulate(payload or content[0])
+
+    @contextmanager
+    def _leaving_on_error(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:  # whatever it is, the others must not wait for this process
             self._leave()
             raise
 
-    def _accumulate(self, payload: bytes) -> bytes:
-        order = msgspec.msgpack.decode(payload, type=ShareOrder)
-        if (group := self._group) is None:
+    def _joined(self) -> RankGroup:
+        if self._group is None:
             raise ClusterError("this process has left the group of learners")
+        return self._group
+
+    def _accumulate(self, payload: bytes) -> bytes:
+        order, group = msgspec.msgpack.decode(payload, type=ShareOrder), self._joined()
         start = {id(row.turn): own for row, own in zip(order.rows, order.start, strict=True)} if order.start else None
         found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
         weights = weights_digest(self._learner.adapters)
-        self._learner.accumulate(order.rows, found, start)
-        is_whole = self._learner.add_up({row.adapter for row in order.rows}, order.touched, group.add_up)
+        try:
+            with gathering(self._learner.base.blocks, group):
+                self._learner.accumulate(order.rows, found, start)
+            is_whole = self._learner.add_up({row.adapter for row in order.rows}, order.touched, group.add_up)
+        except WorkerLost:
+            is_whole = False
         if not is_whole:
             self._leave()
         metrics = {name: _wire(one, order.rows) for name, one in found.items()}
@@ -118,10 +136,27 @@ class LearnerRank:
         return b""
 
     def read(self, payload: bytes, *content: bytes) -> bytes:
-        """A number for every token of the completions of an order; see `accumulate`."""
+        """A number for every token of the completions of an order; see `accumulate`. Nothing: another rank was lost."""
         order = msgspec.msgpack.decode(payload or content[0], type=ReadOrder)
-        found = self._learner.read(order.rows, msgspec.convert(order.what, Reading))
+        with self._leaving_on_error():
+            try:
+                with gathering(self._learner.base.blocks, self._joined()):
+                    found = self._learner.read(order.rows, msgspec.convert(order.what, Reading))
+            except WorkerLost:
+                self._leave()
+                return b""
         return msgspec.msgpack.encode([found[id(row.turn)] for row in order.rows])
+
+    def serve(self, payload: bytes) -> bytes:
+        """Let the process that trains gather blocks of a sharded base until it needs no more. The payload is empty."""
+        blocks = self._learner.base.blocks
+        assert blocks is not None
+        with self._leaving_on_error():
+            try:
+                BlockRounds(self._joined(), blocks).finish()
+            except WorkerLost:
+                self._leave()
+        return b""
 
 
 def _wire(found: MetricAccumulator, rows: list[TrainRow]) -> TokenMetrics:
@@ -137,14 +172,15 @@ def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 async def make(arguments: bytes) -> LearnerRank:
-    """A rank; see `mas.runs.worker_setup.setup_of`.
+    """A rank of a `RankSetup`, whose `setup` is of `mas.runs.worker_setup.setup_of`.
 
     Raises:
         ConfigError, ModelError: as in the process that trains, where they came first.
     """
+    given = msgspec.msgpack.decode(arguments, type=RankSetup)
 
     def load() -> LearnerRank:
-        setup, base = load_setup(arguments, is_trained=True)
+        setup, base = load_setup(given.setup, is_trained=True, rank=given.rank)
         return LearnerRank(setup.with_start(None), base)
 
     return await asyncio.to_thread(load)

@@ -184,7 +184,7 @@ def _base(setup: TrainSetup, console: Console) -> BaseModel | None:
     if setup.is_served_elsewhere:
         return None
     note = partial(console.print, style="dim", highlight=False, soft_wrap=True)
-    return open_base(setup, note, is_trained=True)
+    return open_base(setup, note, is_trained=True, rank=0)
 
 
 def _opened(config: Config, *, resume: bool) -> AbstractContextManager[RunDirectory]:
@@ -254,7 +254,7 @@ def _train(
     `from_step` deleted. `is_here`: in this process alone."""
     kept = -1 if step is None else step
     setup, base = trainer.setup, trainer.base
-    is_embedded = base is not None and setup.engine.name == "transformers" and is_here
+    is_embedded = base is not None and base.blocks is None and setup.engine.name == "transformers" and is_here
     with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
 
         def cut_back() -> None:

@@ -26,8 +26,9 @@ def setup_of(config: Config) -> bytes:
     return msgspec.json.encode(setup)
 
 
-def load_setup(arguments: bytes, *, is_trained: bool = False) -> tuple[TrainSetup, BaseModel]:
-    """The setup, checked again, and the base; see `setup_of`. `is_trained`: gradients are computed there.
+def load_setup(arguments: bytes, *, is_trained: bool = False, rank: int | None = None) -> tuple[TrainSetup, BaseModel]:
+    """The setup, checked again, and the base; see `setup_of`. `is_trained`: gradients are computed there, as by the
+    learner rank `rank`.
 
     Raises:
         ConfigError, ModelError: as in the process that trains, where they came first.
@@ -37,4 +38,4 @@ def load_setup(arguments: bytes, *, is_trained: bool = False) -> tuple[TrainSetu
         os.chdir(given.directory)
     config = Config.model_validate_json(given.config)
     setup = resolve_training(config.as_stored() if given.is_stored else config)
-    return setup, open_base(setup, print, is_trained=is_trained)
+    return setup, open_base(setup, print, is_trained=is_trained, rank=rank)

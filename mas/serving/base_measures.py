@@ -11,6 +11,7 @@ nothing of the weights; it leaves out what torch and its kernels take for themse
 the embedded one, and what a step needs for a moment, such as the matrices of attention.
 """
 
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from mas.core.host import free_memory
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import FAILURES, NO_CODE, BaseModel, device_of, unloadable
+from mas.serving.sharded_base import block_matrices
 
 _TOLERANCE = 1e-4
 """Nats a token in float32."""
@@ -43,6 +45,8 @@ _READ, _DRAWN, _SHORT = 4, 32, 2
 """Rows at most by which reading is measured, and drawing, which grows with its rows and begins with shorter prompts."""
 _LONGEST_S = 2.0
 """What each of the two may take, by what the one before took; a slower model is measured with fewer rows."""
+_GATHERED = 2
+"""Copies of a block of a sharded base while it is gathered."""
 _FLOAT_BYTES = 4
 """Of a number in float32."""
 
@@ -188,6 +192,7 @@ class Footprint:
         activation: of what the backward pass keeps of one token, without logits; layer_input: of the inputs of all
             layers alone.
         logits: of one token's logits in float32.
+        blocks: of the matrices in transformer blocks, which `cluster.shard_base` shards; widest_block: of the largest.
     """
 
     parameters: int
@@ -197,6 +202,13 @@ class Footprint:
     activation: int
     layer_input: int
     logits: int
+    blocks: int = 0
+    widest_block: int = 0
+
+    def sharded_weights(self, world: int) -> int:
+        """Of the base on one of so many ranks that shard it: its part, a block that is gathered, the buffer that it is
+        copied from, and all that is whole on every rank."""
+        return self.weights - self.blocks + math.ceil(self.blocks / world) + _GATHERED * self.widest_block
 
     @classmethod
     def of(cls, options: ModelOptions, source: str | Path) -> "Footprint":
@@ -225,6 +237,7 @@ class Footprint:
             0 if size == _FLOAT_BYTES else _FLOAT_BYTES * sum(one.in_features for one in adapted)
         )  # inputs, for the adapters
         parameters = sum(one.numel() for one in model.parameters())
+        blocks = [size * sum(one.numel() for one in matrices) for matrices in block_matrices(model)]
         return cls(
             parameters=parameters,
             weights=parameters * size,
@@ -233,6 +246,8 @@ class Footprint:
             activation=size * sum(one.in_features + one.out_features for one in layers.values()) + floats,
             layer_input=size * text.num_hidden_layers * text.hidden_size,
             logits=_FLOAT_BYTES * text.vocab_size,
+            blocks=sum(blocks),
+            widest_block=max(blocks, default=0),
         )
 
 

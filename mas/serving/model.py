@@ -34,6 +34,7 @@ from mas.serving.attention import group_queries, quicken_norms
 from mas.serving.kv_cache import Attention
 from mas.serving.model_sources import PUBLISHED, Origin, smollm2
 from mas.serving.model_text import HubTokenizer, ModelLimits, ModelText
+from mas.serving.sharded_base import Shard, ShardedBlocks, place_outside_blocks
 
 NO_CODE = {"trust_remote_code": False}
 """A model is weights and text: code that comes with it is never run, and weights are never unpickled."""
@@ -49,7 +50,7 @@ ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase + " \
 @dataclass(frozen=True, slots=True)
 class BaseModel:
     """A frozen base with its adapter bank. `name` is what was loaded, a directory or a hub id; `origin` where others
-    find it."""
+    find it; `blocks` what this process holds of a base that is sharded."""
 
     name: str
     origin: Origin
@@ -58,6 +59,7 @@ class BaseModel:
     text: ModelText
     options: ModelOptions
     attention: Attention
+    blocks: ShardedBlocks | None = None
 
     @property
     def tokenizer(self) -> HubTokenizer:
@@ -80,11 +82,18 @@ class BaseModel:
         return self.text.chats
 
 
-def load_base(options: ModelOptions, path: str | Path | None = None, text: ModelText | None = None) -> BaseModel:
+def load_base(
+    options: ModelOptions,
+    path: str | Path | None = None,
+    text: ModelText | None = None,
+    shard: Shard | None = None,
+) -> BaseModel:
     """Load a causal language model; `path` overrides `options.path` (where the tiny base lies).
 
     Args:
         text: what `load_text` gave for it; None: it is loaded, too.
+        shard: the part of its blocks that the device holds; the host's memory holds all of them until
+            `BaseModel.blocks` is connected. None: the device holds all.
 
     Raises:
         ModelError: the path is no model directory, the model holds an adapter, or it cannot be loaded or downloaded.
@@ -97,18 +106,23 @@ def load_base(options: ModelOptions, path: str | Path | None = None, text: Model
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **WEIGHTS)
     except FAILURES as error:
         raise unloadable(source, error) from error
-    model.to(device)
+    if shard is None:
+        model.to(device)
+    else:
+        place_outside_blocks(model, device)
     group_queries(model)
     quicken_norms(model)
     _make_head_input_contiguous(model)
+    bank = AdapterBank(model, options.targets)
     return BaseModel(
         name=source,
         origin=_origin(options, source),
         model=model,
-        bank=AdapterBank(model, options.targets),
+        bank=bank,
         text=text,
         options=options,
         attention=Attention.of(model),
+        blocks=None if shard is None else ShardedBlocks(model, shard, device),
     )
 
 

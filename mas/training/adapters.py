@@ -199,14 +199,19 @@ class TrainableAdapters:
     async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = session.publishing.store
-        served = {name: store.weights(name) for name in improved.learned} if self._has_canary else {}
-        probes = probes_of(self.learner, improved.rows, served, served)
+        probes = await self._probes(store, improved) if self._has_canary else {}
         updates = {name: AdapterUpdate(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
             await store.publish(name, self.learner.adapters[name])
         check_held(store, self.learner, [*improved.learned, *self._copied])
         return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
+
+    async def _probes(self, store: AdapterStore, improved: UpdateResult) -> Mapping[str, Sequence[Probe]]:
+        """See `probes_of`. A sharded base computes in the learner's thread alone."""
+        served = {name: store.weights(name) for name in improved.learned}
+        work = partial(probes_of, self.learner, improved.rows, served, served)
+        return work() if self._thread is None or self.base.blocks is None else await finished(self._thread, work)
 
     def versions(self, session: TeamSession) -> Mapping[str, int]:
         """What the engine serves of what is trained."""

@@ -10,6 +10,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,8 +22,9 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.serving.base_measures import Footprint
 from mas.serving.forward import pad_left, right_aligned
-from mas.serving.model import ALPHABET, BaseModel, load_base, load_text, tiny_model, tiny_tokenizer
+from mas.serving.model import ALPHABET, BaseModel, device_of, load_base, load_text, tiny_model, tiny_tokenizer
 from mas.serving.model_sources import smollm2
+from mas.serving.sharded_base import Shard
 from mas.training.estimates import Work, check_memory, needs_of
 from mas.training.setup import Setup
 
@@ -33,22 +35,30 @@ _RECIPE = 1
 """Raised whenever the recipe below changes, so that cached bases are made anew."""
 
 
-def open_base(setup: Setup, note: Note, *, is_trained: bool = False, home: Scenario | None = None) -> BaseModel:
+def open_base(
+    setup: Setup, note: Note, *, is_trained: bool = False, home: Scenario | None = None, rank: int | None = None
+) -> BaseModel:
     """The base model that all roles share; a built-in one is made first if it is not in the cache. What memory it and
     its use take is estimated before it is loaded, but for the tiny base.
 
     Args:
         home: the scenario that the tiny base was made for; None: the setup's.
+        rank: the learner rank that this process is, from 0, which holds its part with `cluster.shard_base`; None: it
+            holds the whole base in any case.
 
     Raises:
         ModelError: it cannot be made or loaded, or does not fit; see `check_memory`.
     """
     path = base_path(setup, note, home)
     text = load_text(setup.model, path)
+    cluster = setup.cluster
+    shard = Shard(rank, cluster.learners) if rank is not None and cluster.shard_base else None
     if setup.model.path != TINY:
         work, footprint = Work.bound(setup, text), Footprint.of(setup.model, path)
+        if shard is not None and device_of(setup.model.device).type != "cpu":
+            footprint = replace(footprint, weights=footprint.sharded_weights(shard.world))
         check_memory(setup, needs_of(setup, footprint, work, is_trained=is_trained), note)
-    return load_base(setup.model, path, text)
+    return load_base(setup.model, path, text, shard)
 
 
 def base_path(setup: Setup, note: Note, home: Scenario | None = None) -> str:

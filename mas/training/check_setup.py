@@ -150,6 +150,12 @@ def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> 
         why = _why_no_workers(setup, is_distributed=is_distributed)
     else:
         why = _why_no_engines(setup, is_distributed=is_distributed) if cluster.engines else ""
+    if not why and cluster.shard_base and setup.engine.name == "transformers" and not cluster.engines:
+        kind = "shard_base"
+        why = (
+            "the process that trains holds a part of the base, and engine=transformers samples or evaluates with the "
+            "whole of it there: set cluster.engines=2 (not cluster.workers), or engine=vllm_server"
+        )
     if why:
         raise ConfigError(f"cluster.{kind}={getattr(cluster, kind)} cannot be used here: {why}")
 

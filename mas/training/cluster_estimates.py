@@ -4,6 +4,7 @@ The estimates of one process (`mas.training.estimates`, `Footprint`) are put tog
 
 * driver with learner: base, each trained adapter with its gradients and AdamW's moments, the backward pass of a
   micro-batch; in host memory the published versions, from which a replica that restarts is filled again.
+* learner rank: as the driver, without the published versions. With `cluster.shard_base` both hold a part of the base.
 * rollout worker: environments and the runtime, no weights.
 * engine replica: base, the versions that are resident, and the key-value cache of its part of what is in flight.
 
@@ -12,7 +13,7 @@ processes), references of a KL term, a critic, adapters of opponents, and the st
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -39,7 +40,7 @@ _FLOAT_BYTES = 4
 """Of an adapter's number outside of vLLM."""
 _VLLM_ROWS = 256
 """Rows that vLLM decodes at once, where `engine.vllm.max_num_seqs` does not say otherwise."""
-DRIVER, WORKER, REPLICA = "driver with learner", "rollout worker", "engine replica"
+DRIVER, RANK, WORKER, REPLICA = "driver with learner", "learner rank", "rollout worker", "engine replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +146,19 @@ def plan_cluster(setup: Setup, footprint: Footprint, work: Work, shape: ClusterS
     trained = len(set(setup.trained_adapters.values()))
     if not trained:
         raise ConfigError(f"algorithm={setup.algorithm.name} trains no adapter of team {setup.team.name!r}")
-    slots = AdapterSlots(trained, shape.staleness)
+    slots, ranks = AdapterSlots(trained, shape.staleness), setup.cluster.learners
     driver = ProcessNeeds(
         kind=DRIVER,
         count=1,
-        base=footprint.weights,
+        base=footprint.sharded_weights(ranks) if setup.cluster.shard_base else footprint.weights,
         adapters=WEIGHTS_AND_GRADIENTS * trained * footprint.adapter,
         optimiser=MOMENTS * trained * footprint.adapter,
         activations=learner_bytes(setup, footprint, work),
         host=PROCESS + slots.versions * footprint.adapter,
     )
     replica = _replica(setup, footprint, work, shape, slots)
-    processes = (driver, ProcessNeeds(kind=WORKER, count=shape.workers), replica)
+    others = (replace(driver, kind=RANK, count=ranks - 1, host=PROCESS),) if ranks > 1 else ()
+    processes = (driver, *others, ProcessNeeds(kind=WORKER, count=shape.workers), replica)
     return ClusterPlan(shape=shape, slots=slots, on_gpu=computes_on_gpu(setup), processes=processes)
 
 

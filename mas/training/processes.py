@@ -67,5 +67,6 @@ async def open_processes(
             engine = await start_engines(cluster, options, factories.engine, arguments, base=base)
             stack.push_async_callback(engine.close)
         if options.learners > 1:
-            ranks = await start_ranks(cluster, options, factories.rank, arguments, threads=threads)
+            ranks = await start_ranks(cluster, options, factories.rank, arguments, base=base)
+            stack.callback(ranks.end)
         yield Processes(workers=workers, engine=engine, ranks=ranks)

@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.distributed_c10d import AllgatherOptions
 
 from mas.core.errors import ClusterError
 from mas.serving.adapter_weights import AdapterWeights
@@ -25,7 +26,15 @@ from mas.training.batch import TrainRow
 
 _SLOWEST_SHARE = timedelta(hours=6)
 """A member may be so much slower than another one; the process that trains gives up sooner if one is lost."""
-_POLL_S = 0.002
+_FIRST_POLL_S, _POLL_S = 5e-5, 0.002
+"""How long an exchange is waited for at first, and at most, before it is looked at again."""
+
+
+class RankSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank is made of. `setup`: of any process of the run."""
+
+    rank: int
+    setup: bytes
 
 
 class JoinOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,22 +153,43 @@ class RankGroup:
         Raises:
             ClusterError: the group was left.
         """
-        if self._group is None:
-            raise ClusterError("the group of learners was left")
         flat = torch.cat([tensor.reshape(-1).to("cpu", torch.float32) for tensor in tensors])
         options = dist.AllreduceOptions()
         options.timeout = _SLOWEST_SHARE
-        try:
-            work = self._group.allreduce([flat], options)
-            while not work.is_completed():
-                if is_hopeless():
-                    return False
-                time.sleep(_POLL_S)
-            work.wait()
-        except RuntimeError:
+        if not self._complete(lambda group: group.allreduce([flat], options), is_hopeless):
             return False
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
+        return True
+
+    def gather(self, part: Tensor, whole: Tensor, is_hopeless: Callable[[], bool] = lambda: False) -> bool:
+        """Fill `whole` with the parts of all members, in their order; False: a member was lost.
+
+        Args:
+            part: of this member, in the host's memory, as long as that of any other. is_hopeless: see `add_up`.
+
+        Raises:
+            ClusterError: the group was left.
+        """
+        options = AllgatherOptions()
+        options.timeout = _SLOWEST_SHARE
+        return self._complete(lambda group: group._allgather_base(whole, part, options), is_hopeless)
+
+    def _complete(self, start: Callable[[Any], Any], is_hopeless: Callable[[], bool]) -> bool:
+        """Wait for the end of what is started; False: a member was lost."""
+        if self._group is None:
+            raise ClusterError("the group of learners was left")
+        pause = _FIRST_POLL_S
+        try:
+            work = start(self._group)
+            while not work.is_completed():
+                if is_hopeless():
+                    return False
+                time.sleep(pause)
+                pause = min(2 * pause, _POLL_S)
+            work.wait()
+        except RuntimeError:
+            return False
         return True
 
 

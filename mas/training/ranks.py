@@ -3,6 +3,10 @@
 A share is whole groups of rows. Every rank, this process first, computes the gradients of its share; they are added up
 by one all-reduce, and every rank makes the same optimiser step on its own copy. Nothing of a rank needs to be kept: one
 that is lost is started again, gets the state of this process, and the update that was not yet made is made again.
+
+Where the base is sharded (`mas.serving.sharded_base`), ranks gather its blocks from each other within shares and reads
+(`mas.training.block_rounds`). When this process computes with the base in another way, such as for a critic or the
+canary, the others serve it their parts until they get their next order.
 """
 
 import asyncio
@@ -24,7 +28,10 @@ from mas.config.options import LearnerOptions, WorkerOptions
 from mas.config.updates import LossOptions
 from mas.core.concurrency import together
 from mas.core.errors import ClusterError, TrainingError, WorkerLost
+from mas.serving.model import BaseModel
+from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
+from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Logprobs, Reading
 from mas.training.metric_accumulator import MetricAccumulator
 from mas.training.optimiser import kept_tensors
@@ -32,6 +39,7 @@ from mas.training.rank_group import (
     ApplyOrder,
     JoinOrder,
     RankGroup,
+    RankSetup,
     ReadOrder,
     ShareOrder,
     ShareReply,
@@ -53,15 +61,26 @@ _Held = tuple[Learner, int, int, LossOptions, LearnerOptions]
 
 
 class LearnerRanks:
-    """Satisfies `mas.training.learner.Ranks`. Made by `start_ranks`; its methods are called in the learner's thread,
-    while the event loop of the cluster runs in another one.
+    """Satisfies `mas.training.learner.Ranks` and `mas.serving.sharded_base.BlockSource`. Made by `start_ranks`; its
+    methods are called in the learner's thread, while the event loop of the cluster runs in another one.
+
+    Args:
+        blocks: what this process holds of a sharded base, which is gathered from the ranks; None: the base is whole.
 
     Attributes:
         restarts: how often a rank was started again.
     """
 
-    def __init__(self, cluster: Cluster, handles: Sequence[Handle], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        handles: Sequence[Handle],
+        loop: asyncio.AbstractEventLoop,
+        blocks: ShardedBlocks | None = None,
+    ) -> None:
         self._cluster, self._handles, self._loop = cluster, [*handles], loop
+        self._blocks = blocks
+        self._serving: tuple[BlockRounds, Sequence[Future[bytes]]] | None = None
         self._group: RankGroup | None = None
         self._holding: _Held | None = None
         self._reason = ""
@@ -95,10 +114,14 @@ class LearnerRanks:
         def attempt(group: RankGroup) -> dict[str, MetricAccumulator] | None:
             with self._calling("accumulate", orders) as calls:
                 found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
-                weights = weights_digest(learner.adapters)
-                learner.accumulate(shares[0], found, start)
-                total = partial(group.add_up, is_hopeless=_hopeless(calls))
-                is_whole = learner.add_up({row.adapter for row in shares[0]}, touched, total)
+                weights, is_hopeless = weights_digest(learner.adapters), _hopeless(calls)
+                try:
+                    with gathering(self._blocks, group, is_hopeless):
+                        learner.accumulate(shares[0], found, start)
+                    total = partial(group.add_up, is_hopeless=is_hopeless)
+                    is_whole = learner.add_up({row.adapter for row in shares[0]}, touched, total)
+                except WorkerLost:
+                    is_whole = False
                 if not is_whole:
                     self._part(calls)
                 replies = [msgspec.msgpack.decode(reply, type=ShareReply) for reply in self._replies(calls)]
@@ -123,6 +146,7 @@ class LearnerRanks:
         """
         lr = float(next(iter(learner.optimisers.values())).param_groups[0]["lr"])
         order = _encoded(ApplyOrder(touched=sorted(touched), lr=lr))
+        self._end_serving()
         with self._calling("apply", [order] * len(self._handles)) as calls:
             if len(self._replies(calls)) == len(calls):
                 self._holding = _held(learner)
@@ -138,11 +162,17 @@ class LearnerRanks:
         shares = deal(rows, self.count)
         orders = [_encoded(ReadOrder(rows=share, what=what)) for share in shares[1:]]
 
-        def attempt(_: RankGroup) -> Logprobs | None:
+        def attempt(group: RankGroup) -> Logprobs | None:
+            found: dict[int, Sequence[float]] | None = None
             with self._calling("read", orders) as calls:
-                found = dict(learner.read(shares[0], what))
+                try:
+                    with gathering(self._blocks, group, _hopeless(calls)):
+                        found = dict(learner.read(shares[0], what))
+                except WorkerLost:
+                    self._part(calls)
                 replies = self._replies(calls)
-            if len(replies) < len(calls):
+            if found is None or len(replies) < len(calls) or not all(replies):
+                self._give_up("a learner rank was lost in a reading")
                 return None
             for reply, share in zip(replies, shares[1:], strict=True):
                 values = msgspec.msgpack.decode(reply, type=list[list[float]])
@@ -151,21 +181,78 @@ class LearnerRanks:
 
         return self._until_whole(learner, "log-probabilities", attempt)
 
+    def fetch(self, block: int, whole: Tensor) -> None:
+        """See `BlockSource`. Ranks that are lost meanwhile are started again, and the block is gathered again.
+
+        Raises:
+            TrainingError: ranks were lost again and again, or one failed; or this is the thread of the event loop,
+                which would wait for itself.
+        """
+        if _runs_in_this_thread(self._loop):
+            raise TrainingError("a sharded base computes in the learner's thread alone")
+        for _ in range(_LOSSES):
+            if (serving := self._served()) is None:
+                continue
+            try:
+                serving[0].fetch(block, whole)
+            except WorkerLost:
+                self._part(serving[1])
+                self._replies(serving[1])
+            else:
+                return
+        raise self._lost_too_often("a block of the base")
+
+    def _served(self) -> tuple[BlockRounds, Sequence[Future[bytes]]] | None:
+        """The rounds in which ranks serve their parts, and their calls; None: a rank was lost meanwhile."""
+        if self._serving is None and self._blocks is not None and (group := self._joined()) is not None:
+            calls = [self._begin(handle.call("serve", timeout_s=None)) for handle in self._handles]
+            self._serving = BlockRounds(group, self._blocks, _hopeless(calls)), calls
+        return self._serving
+
+    def _end_serving(self) -> None:
+        """End the calls in which ranks serve their parts.
+
+        Raises:
+            TrainingError: a rank failed.
+        """
+        if self._serving is None:
+            return
+        (rounds, calls), self._serving = self._serving, None
+        try:
+            rounds.finish()
+        except WorkerLost:
+            self._part(calls)
+        self._replies(calls)
+
+    def end(self) -> None:
+        """Leave the group: nothing more is asked of the ranks. Waits for nothing."""
+        self._give_up("training has ended")
+
     def _until_whole(self, learner: Learner, what: str, attempt: Callable[[RankGroup], T | None]) -> T:
         for _ in range(_LOSSES):
             group = self._ready(learner)
             if group is not None and (found := attempt(group)) is not None:
                 return found
-        raise TrainingError(
+        raise self._lost_too_often(what)
+
+    def _lost_too_often(self, what: str) -> TrainingError:
+        return TrainingError(
             f"learner ranks were lost {_LOSSES} times over {what}: {self._reason}; their output is in "
             f"{self._cluster.logs}"
         )
 
-    def _ready(self, learner: Learner) -> RankGroup | None:
-        """The group, with ranks that hold the learner's state; None: a rank was lost meanwhile."""
+    def _joined(self) -> RankGroup | None:
+        """The group; None: a rank was lost meanwhile."""
         if not all(handle.alive for handle in self._handles):
             self._give_up("a learner rank was lost")
-        if self._group is None and not self._meet():
+        if self._group is None:
+            self._meet()
+        return self._group
+
+    def _ready(self, learner: Learner) -> RankGroup | None:
+        """The group, with ranks that hold the learner's state; None: a rank was lost meanwhile."""
+        self._end_serving()
+        if self._joined() is None:
             return None
         if self._holding != _held(learner) and not self._give_state(learner):
             return None
@@ -175,7 +262,7 @@ class LearnerRanks:
         """Leave the group, and take it that no rank holds what it should."""
         if self._group is not None:
             self._group.close()
-        self._group = self._holding = None
+        self._group = self._holding = self._serving = None
         self._reason = reason
 
     def _part(self, calls: Sequence[Future[bytes]]) -> None:
@@ -185,11 +272,11 @@ class LearnerRanks:
             if not wait([call], timeout=_GRACE_S).done:
                 self._result(self._begin(handle.kill()))
 
-    def _meet(self) -> bool:
-        """Start again what was lost, and make a group of all."""
+    def _meet(self) -> None:
+        """Start again what was lost, and make a group of all, unless a rank is lost meanwhile."""
         for number, handle in enumerate(self._handles):
             if not handle.alive and not self._restart(number, handle):
-                return False
+                return
         listening = listen(self._cluster.host)
         host, port = listening.getsockname()[:2]
         orders = [
@@ -202,7 +289,6 @@ class LearnerRanks:
                     self._result(call)
             except ClusterError as error:
                 self._give_up(str(error))
-        return self._group is not None
 
     def _restart(self, number: int, handle: Handle) -> bool:
         self.restarts += 1
@@ -298,6 +384,13 @@ def _hopeless(calls: Sequence[Future[bytes]]) -> Callable[[], bool]:
     return lambda: any(call.done() and call.exception() is not None for call in calls)
 
 
+def _runs_in_this_thread(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 def state_of(learner: Learner) -> dict[str, Tensor]:
     """All that its next update depends on, as tensors by name."""
     adapters = {name: weights.parameters() for name, weights in learner.adapters.items()}
@@ -308,23 +401,33 @@ def state_of(learner: Learner) -> dict[str, Tensor]:
 
 
 async def start_ranks(
-    cluster: Cluster, options: WorkerOptions, factory: str, arguments: bytes, *, threads: int
+    cluster: Cluster, options: WorkerOptions, factory: str, arguments: bytes, *, base: BaseModel
 ) -> LearnerRanks:
     """Start the processes that compute beside this one.
 
     Args:
-        factory, arguments: see `Cluster.spawn`; the rank has `join`, `hold`, `accumulate`, `apply` and `read`.
+        factory: see `Cluster.spawn`; it gets a `RankSetup` with these arguments. The rank has `join`, `hold`,
+            `accumulate`, `apply`, `read` and `serve`.
+        base: of this process. If it is sharded, its blocks are gathered from the ranks from now on.
 
     Raises:
         ClusterError: they cannot be started.
     """
     spawns = [
         cluster.spawn(
-            "learner", factory, arguments, cpus=options.learner_cpus, gpus=options.learner_gpus, threads=threads
+            "learner",
+            factory,
+            _encoded(RankSetup(rank=rank, setup=arguments)),
+            cpus=options.learner_cpus,
+            gpus=options.learner_gpus,
+            threads=base.options.threads,
         )
-        for _ in range(options.learners - 1)
+        for rank in range(1, options.learners)
     ]
-    return LearnerRanks(cluster, await together(spawns, "spawn"), asyncio.get_running_loop())
+    ranks = LearnerRanks(cluster, await together(spawns, "spawn"), asyncio.get_running_loop(), base.blocks)
+    if base.blocks is not None:
+        base.blocks.connect(ranks)
+    return ranks
 
 
 def _share(rows: Sequence[TrainRow], touched: list[str], start: Logprobs | None) -> ShareOrder:

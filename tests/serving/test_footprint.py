@@ -17,6 +17,7 @@ from mas.serving.base_measures import Footprint
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.grammar import Grammars
 from mas.serving.model import BaseModel
+from mas.serving.sharded_base import block_matrices
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.metric_accumulator import MetricAccumulator
@@ -38,6 +39,9 @@ def test_weights_and_adapters_are_counted_exactly(base: BaseModel, footprint: Fo
     parameters = list(base.model.parameters())
     assert footprint.parameters == sum(one.numel() for one in parameters)
     assert footprint.weights == sum(one.nbytes for one in parameters)
+    matrices = [sum(one.nbytes for one in block) for block in block_matrices(base.model)]
+    assert (footprint.blocks, footprint.widest_block) == (sum(matrices), max(matrices))
+    assert footprint.blocks < footprint.weights
     adapter = base.bank.create(base.options.lora, 0)
     assert footprint.adapter == sum(one.nbytes for one in adapter.parameters())
     half = Footprint.of(base.options.model_copy(update={"dtype": "bfloat16"}), base.name)

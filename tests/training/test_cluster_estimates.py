@@ -1,5 +1,6 @@
 """What a cluster needs follows from the estimates of one process, and the formulas of slots from the pipeline."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mas.serving.base_measures import Footprint
 from mas.training.cluster_estimates import (
     DRIVER,
     PROCESS,
+    RANK,
     REPLICA,
     WORKER,
     AdapterSlots,
@@ -67,6 +69,21 @@ def test_each_kind_of_process_has_its_part() -> None:
     assert (replica.base, replica.adapters, replica.optimiser) == (1000, 6 * 2 * 160, 0)
     assert replica.cache == 8 * (2 * 60 * 3 + 2 * 5)
     assert replica.activations == 0
+
+
+def test_learner_ranks_are_counted_and_hold_their_part_of_a_sharded_base() -> None:
+    footprint = replace(FOOTPRINT, blocks=800, widest_block=100)
+    for words, wanted in (
+        (("cluster.learners=4",), 1000),
+        # 200 of 1000 are outside of blocks, 800 / 4 is a part, and a gathered block is there twice: 200 + 200 + 2 x 100
+        (("cluster.learners=4", "cluster.shard_base=true"), 600),
+    ):
+        found = kinds(plan_cluster(setup_of(*words), footprint, WORK, ClusterShape(staleness=1)))
+        driver, rank = found[DRIVER], found[RANK]
+        assert (rank.count, rank.base, driver.base) == (3, wanted, wanted)
+        assert (rank.adapters, rank.optimiser, rank.activations) == (4 * 160, 4 * 160, driver.activations)
+        assert rank.host == PROCESS
+        assert found[REPLICA].base == 1000
 
 
 def test_driver_and_replica_without_staleness_need_what_one_process_does_but_for_versions_and_two_bases() -> None:
