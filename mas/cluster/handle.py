@@ -10,6 +10,9 @@ from mas.cluster.options import ClusterOptions
 from mas.cluster.records import FailedCall, Outcome, ProcessStatus, Ref, State, WorkerSpec
 from mas.core.errors import CallExpired, CallFailed, ClusterError, WorkerLost
 
+_STILL_S = 0.5
+"""A time limit that is noticed so much too late was missed because the event loop stood still."""
+
 
 class Handle:
     """A worker, started by `Cluster.spawn`. Of use in the event loop that spawned it."""
@@ -162,12 +165,20 @@ class Handle:
         return outcome.payload
 
     async def _watch(self) -> None:
-        """Ask for a sign of life, for ever; a worker that gives none is killed."""
+        """Ask for a sign of life, for ever; a worker that gives none is killed.
+
+        A wait that ends much later than it should says that this process stood still, as while vLLM starts in it, and
+        nothing of the worker, whose answer may be there: it is asked again.
+        """
+        loop = asyncio.get_running_loop()
         while not self._ended.done():
+            began = loop.time()
             try:
                 async with asyncio.timeout(self._options.hung_s):
                     self._rss_bytes = (await self._link.ping()).rss_bytes
             except TimeoutError:
+                if loop.time() - began > (self._options.hung_s or 0.0) + _STILL_S:
+                    continue
                 self._lose(f"no answer to a heartbeat for {self._options.hung_s:g} s: it hangs, and is killed")
                 await self._link.kill()
                 return

@@ -1,7 +1,7 @@
 """Workers that are alike: a call goes to the least busy worker, and again to another one if that worker is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from mas.cluster.contract import Cluster
@@ -27,15 +27,21 @@ class WorkerPool:
     Args:
         cluster: which started them. handles: all made by one factory of the same arguments; one at least.
         prepare: called with a worker that was started again, before it takes calls; it may be lost meanwhile.
+        fatal: classes of errors that say that the worker is of no more use: with one of them it is killed and lost.
 
     Attributes:
         restarts: how often a worker was started again.
     """
 
     def __init__(
-        self, cluster: Cluster, handles: Sequence[Handle], prepare: Callable[[Handle], Awaitable[None]] = _nothing
+        self,
+        cluster: Cluster,
+        handles: Sequence[Handle],
+        prepare: Callable[[Handle], Awaitable[None]] = _nothing,
+        *,
+        fatal: Collection[str] = (),
     ) -> None:
-        self._cluster, self._handles, self._prepare = cluster, [*handles], prepare
+        self._cluster, self._handles, self._prepare, self._fatal = cluster, [*handles], prepare, fatal
         self._calls = [0] * len(self._handles)
         self._reserved: set[int] = set()
         self._released = asyncio.Condition()
@@ -61,10 +67,9 @@ class WorkerPool:
             async with self._place(is_alone=losses == LOSSES - 1) as number:
                 handle = await self._ready(number)
                 try:
-                    return await handle.call(method, payload, timeout_s=None)
+                    return await self._answer(handle, method, payload)
                 except WorkerLost as error:
                     lost = error
-                    await handle.kill()  # from here on it takes no call
         raise ClusterError(
             f"{what}: {LOSSES} workers were lost with it, the last one while it did nothing else; their output is in "
             f"{self._cluster.logs}"
@@ -83,9 +88,8 @@ class WorkerPool:
         async def call(number: int) -> None:
             handle = await self._ready(number)
             try:
-                await handle.call(method, payload, refs=refs, timeout_s=None)
+                await self._answer(handle, method, payload, refs)
             except WorkerLost:
-                await handle.kill()  # from here on it takes no call
                 await self._ready(number)
 
         await together([call(number) for number in range(self.count)], method)
@@ -107,6 +111,23 @@ class WorkerPool:
         for answer in answers:
             if answer is not None and (isinstance(answer, CallFailed) or not isinstance(answer, ClusterError)):
                 raise answer
+
+    async def _answer(self, handle: Handle, method: str, payload: bytes, refs: Sequence[Ref] = ()) -> bytes:
+        """The answer of a worker. One that is lost takes no call from then on.
+
+        Raises:
+            WorkerLost: also after an error that is fatal. CallFailed: any other error.
+        """
+        try:
+            return await handle.call(method, payload, refs=refs, timeout_s=None)
+        except WorkerLost:
+            await handle.kill()
+            raise
+        except CallFailed as error:
+            if error.error_type not in self._fatal:
+                raise
+            await handle.kill()
+            raise WorkerLost(str(error)) from error
 
     @asynccontextmanager
     async def _place(self, *, is_alone: bool) -> AsyncIterator[int]:

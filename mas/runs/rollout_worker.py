@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from mas.core.engine import AdapterRef
+from mas.core.errors import EngineLost
 from mas.runs.worker_setup import load_setup
 from mas.runtime.team import TeamRuntime
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
+from mas.serving.vllm_engine import VllmEngine
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import plan_tasks
@@ -52,9 +54,16 @@ class RolloutWorker:
         return b""
 
     async def play(self, payload: bytes) -> bytes:
-        """The episodes of an order, in MessagePack."""
+        """The episodes of an order, in MessagePack.
+
+        Raises:
+            EngineLost: vLLM died and is not started again. What failed with it is no episode.
+        """
         order = msgspec.json.decode(payload, type=TaskOrder)
         played = await self._rollout.play_order(self._lane(order), order)
+        engine = self._session.engine
+        if isinstance(engine, VllmEngine) and engine.is_lost:
+            raise EngineLost(f"vLLM died in this worker, and was restarted {engine.restarts} times before")
         return msgspec.msgpack.encode(played)
 
     def _lane(self, order: TaskOrder) -> TeamRuntime:

@@ -22,7 +22,7 @@ async def start_servers(base: BaseModel, options: RemoteOptions) -> RemoteVllmEn
         servers = dict[str, RemoteVllmEngine]()
         for number, server in enumerate(options.servers):
             try:
-                engine = await RemoteVllmEngine.start(base, server)
+                engine = await RemoteVllmEngine.start(base, server, is_replica=True)
             except EngineError as error:
                 raise EngineError(
                     f"server {number + 1} of {len(options.servers)} cannot be used: {error}. Every server that "

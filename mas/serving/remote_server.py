@@ -33,6 +33,8 @@ from mas.core.naming import did_you_mean
 
 T = TypeVar("T")
 _CONNECT_S = 10.0
+_SERVERS_FAULT = 500
+"""The lowest HTTP status of errors that are the server's."""
 _LONGEST = 500
 """Characters of a server's message that an error repeats."""
 
@@ -106,6 +108,23 @@ class RemoteServer:
             async with aclosing(await self._within(path, opening)) as events:
                 while (event := await self._within(path, anext(events, None))) is not None:
                     yield self._object(path, event)
+
+    async def is_dead(self) -> bool:
+        """Whether the server says at `/health`, which vLLM has beside `/v1`, that it cannot serve, or does not answer.
+
+        A vLLM whose engine process has died still answers for some seconds: its list of models as before, all else with
+        errors of any kind. A server without `/health` counts as alive.
+        """
+        url = f"{self.options.url.rstrip('/').removesuffix('/v1')}/health"
+        once: RequestOptions = {**self._send, "max_retries": 0}
+        try:
+            async with asyncio.timeout(self.options.timeout_s):
+                await self._client.get(url, cast_to=object, options=once)
+        except APIStatusError as error:
+            return error.status_code >= _SERVERS_FAULT
+        except (APIError, TimeoutError):
+            return True
+        return False
 
     async def close(self) -> None:
         """Close all connections; safe to call twice."""

@@ -38,12 +38,15 @@ _ALWAYS = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 class RemoteVllmEngine:
     """Satisfies `mas.core.engine.Engine`. Made by `start`.
 
-    A server that was started anew and has forgotten a version is given it again, and the request is sent once more.
+    A server that was started anew and has forgotten a version is given it again, and the request is sent once more. As
+    one of several replicas it counts as lost instead: it is to get all versions and to pass the canary first.
     """
 
     reads_files = True
 
-    def __init__(self, server: RemoteServer, base: BaseModel, completions: Completions) -> None:
+    def __init__(
+        self, server: RemoteServer, base: BaseModel, completions: Completions, *, is_replica: bool = False
+    ) -> None:
         shared = server.options.shared_dir if isinstance(server.options, RemoteOptions) else None
         self.shared_dir = None if shared is None else Path(shared)
         self.base = base
@@ -56,6 +59,7 @@ class RemoteVllmEngine:
         self._files = VersionFiles(self.shared_dir)
         self._bare = bare_version(base, self._files)
         self._server = server
+        self._is_replica = is_replica
         self._completions = completions
         self._run = secrets.token_hex(6)
         self._reloading = asyncio.Lock()
@@ -63,8 +67,11 @@ class RemoteVllmEngine:
         self._flights = InFlight()
 
     @classmethod
-    async def start(cls, base: BaseModel, options: RemoteOptions) -> "RemoteVllmEngine":
+    async def start(cls, base: BaseModel, options: RemoteOptions, *, is_replica: bool = False) -> "RemoteVllmEngine":
         """Speak to a server that serves the same base.
+
+        Args:
+            is_replica: it is one of several that hold the same versions.
 
         Raises:
             ConfigError: the key is not set, the server does not have the model, or `shared_dir` is no directory.
@@ -77,7 +84,7 @@ class RemoteVllmEngine:
             models = await list_models(server)
             limits = base.limits.within(context_of(choose_model(models, server), models))
             await _check_loads(server)
-            engine = cls(server, base, Completions(server, limits, _ALWAYS))
+            engine = cls(server, base, Completions(server, limits, _ALWAYS), is_replica=is_replica)
             await engine.load(engine._bare)
         except BaseException:  # a cancelled start, too: no one else holds its connections
             await (engine or server).close()
@@ -92,7 +99,7 @@ class RemoteVllmEngine:
         check_version(self.base.bank, version)
         body = {"lora_name": self._name(version), "lora_path": str(version.path)}
         try:
-            await self._server.post("/load_lora_adapter", body, is_json=False)
+            await self._alive(self._server.post("/load_lora_adapter", body, is_json=False))
         except (NoSuchPath, EngineLost):
             raise
         except UnknownAdapter as error:
@@ -166,7 +173,7 @@ class RemoteVllmEngine:
             await list_models(self._server)
         except EngineError:  # also a proxy's, as long as its server starts
             return False
-        return True
+        return not await self._server.is_dead()
 
     async def close(self) -> None:
         """Wait for what is in flight, and take this run's adapters out of the server."""
@@ -185,17 +192,39 @@ class RemoteVllmEngine:
 
     async def _forget(self, version: AdapterVersion) -> None:
         with suppress(UnknownAdapter):  # of a server that was started anew since
-            await self._server.post("/unload_lora_adapter", {"lora_name": self._name(version)}, is_json=False)
+            body = {"lora_name": self._name(version)}
+            await self._alive(self._server.post("/unload_lora_adapter", body, is_json=False))
 
     async def _kept(self, version: AdapterVersion | None, call: Callable[[str], Awaitable[T]]) -> T:
-        """The result of a call under a version; a server that has forgotten it is given it again, once."""
+        """The result of a call under a version; a server that has forgotten it is given it again, once.
+
+        Raises:
+            EngineLost: the server is gone, or, of a replica, has forgotten it.
+        """
         model = self._name(version)
         with suppress(UnknownAdapter):
-            return await call(model)
+            return await self._alive(call(model))
+        if self._is_replica:
+            raise EngineLost(f"{self._server.options.url} was started again: it has forgotten {model}")
         async with self._reloading:
             if model not in [served.id for served in await list_models(self._server)]:
                 await self.load(version or self._bare)
-        return await call(model)
+        return await self._alive(call(model))
+
+    async def _alive(self, answer: Awaitable[T]) -> T:
+        """The answer of a server that is alive.
+
+        Raises:
+            EngineLost: the server is gone, or its engine process is. EngineError: it answers with an error.
+        """
+        try:
+            return await answer
+        except (EngineLost, NoSuchPath, UnknownAdapter):
+            raise
+        except EngineError as error:
+            if await self._server.is_dead():
+                raise EngineLost(f"vLLM's engine process has died there ({error})") from error
+            raise
 
     def _name(self, version: AdapterVersion | None) -> str:
         """What the server knows a version by: unique among this run and all others."""

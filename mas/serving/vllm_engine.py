@@ -35,6 +35,10 @@ class VllmEngine:
 
     If vLLM's engine dies it is started again, every loaded version is loaded again, and requests in flight (but not
     streams) are sent again, `EngineOptions.restarts` times in all; after that every request fails with the cause.
+
+    Attributes:
+        restarts: how often it was started again.
+        is_lost: it died once more, and stays dead.
     """
 
     reads_files = True
@@ -52,6 +56,7 @@ class VllmEngine:
         self._files = VersionFiles()
         self._bare = bare_version(base, self._files) if needs_bare(base, arguments.worker_extension_cls) else None
         self.restarts = 0
+        self.is_lost = False
         self._arguments = arguments
         self._llm = llm
         self._requests = 0
@@ -234,6 +239,7 @@ class VllmEngine:
         async with self._restarting:
             while self._llm is dead:
                 if self.restarts >= self.options.restarts or self._llm is None:
+                    self.is_lost = True
                     raise EngineLost(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
                 self.restarts += 1
                 dead.shutdown()

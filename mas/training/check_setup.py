@@ -167,8 +167,13 @@ def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:
         return "workers do not have the players that algorithm.opponents names: train without workers"
     if setup.team.budget.run != Budget():
         return "the team's budget.run is of one process: leave it out"
-    if setup.engine.name != "transformers":
-        return f"each worker has its own engine, and engine={setup.engine.name} is one for all: use engine=transformers"
+    if setup.engine.name == "vllm_server":
+        return (
+            "each worker would load all versions into the servers once more: leave workers out, as the process that "
+            "trains asks all servers of engine.remote.replicas itself, or use engine=vllm, which each worker starts"
+        )
+    if setup.engine.name == "openai":
+        return "the model is on a server elsewhere: use engine=transformers or engine=vllm"
     return ""
 
 

@@ -16,7 +16,7 @@ from mas.cluster.records import Ref
 from mas.config.options import WorkerOptions
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
-from mas.core.errors import CallFailed, ClusterError, TrainingError
+from mas.core.errors import CallFailed, ClusterError, EngineLost, TrainingError
 from mas.core.records import Episode
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
@@ -29,7 +29,7 @@ class RolloutWorkers:
 
     def __init__(self, cluster: Cluster, handles: Sequence[Handle], origin: Origin) -> None:
         self._cluster, self._origin = cluster, origin
-        self._pool = WorkerPool(cluster, handles, self._hold_all)
+        self._pool = WorkerPool(cluster, handles, self._hold_all, fatal={EngineLost.__name__})
         self._held: dict[AdapterRef, tuple[bytes, Ref]] = {}
         self._leases: dict[AdapterRef, int] = {}
 

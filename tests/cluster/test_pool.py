@@ -51,6 +51,21 @@ async def test_a_worker_that_died_between_calls_costs_them_nothing(tmp_path: Pat
         assert opened._handles[0].name == handle.name
 
 
+async def test_a_worker_whose_error_is_fatal_is_lost_with_it_and_others_errors_are_errors(tmp_path: Path) -> None:
+    async with open_cluster(ClusterOptions(cpus=2, start_s=300.0), tmp_path) as cluster:
+        handles = [await cluster.spawn("one", FACTORY)]
+        with pytest.raises(CallFailed, match="a bad value"):
+            await WorkerPool(cluster, handles).call("fail", b"", "a call")
+        opened = WorkerPool(cluster, handles, fatal={"ValueError"})
+        with pytest.raises(ClusterError, match=r"a call: 3 workers were lost with it") as failed:
+            await opened.call("fail", b"", "a call")
+        assert "a bad value" in str(failed.value.__cause__)
+        assert await opened.call("echo", b"again", "a later call") == b"again"
+        assert opened.restarts == 3
+        await opened.call_all("fail", b"")  # a fresh worker stands for the call
+        assert opened.restarts == 4
+
+
 async def test_a_worker_that_cannot_be_started_again_is_one_error(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     starts.mkdir()

@@ -1,13 +1,6 @@
 """The engine contract over HTTP against a real vLLM server, and what a server elsewhere can get wrong."""
 
 import asyncio
-import os
-import signal
-import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +9,9 @@ import pytest
 import pytest_asyncio
 from conftest import BaseFor
 from loud import loud_adapter
+from vllm_server import SHORT, WIDE, VllmServer
 
 from mas.config.load import load_config
-from mas.config.options import ModelOptions, TinyOptions
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Engine, Request, Sampling
 from mas.core.errors import ConfigError, EngineError, NotServed
@@ -40,68 +33,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-WIDE = ModelOptions(tiny=TinyOptions(head_size=32, steps=20, habit_steps=5, batch=16))
-"""vLLM's CPU kernels need heads of 32."""
-FLAGS = (
-    *("--enable-lora", "--max-loras", "8", "--max-cpu-loras", "32", "--max-lora-rank", "8"),
-    *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
-    *("--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "64"),
-    "--enforce-eager",
-)
-ENVIRONMENT = {
-    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-}
-
-
-SHORT = (
-    *("train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0", "algorithm.sampler.candidates=3"),
-    *("model.tiny.steps=20", "model.tiny.habit_steps=5", "model.tiny.batch=16"),
-)
-
-
-class VllmServer:
-    """A vLLM server on a port of this machine. The command `vllm serve` cannot be used: vLLM's CPU build has none."""
-
-    def __init__(self, model: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
-        self.model = model
-        self.start()
-
-    def start(self) -> None:
-        words = ["--model", self.model, "--host", "127.0.0.1", "--port", str(self.port), *FLAGS]
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server", *words],
-            env=os.environ | ENVIRONMENT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    async def wait(self) -> None:
-        """Until it answers."""
-        async with asyncio.timeout(300):
-            while not await asyncio.to_thread(self._answers):
-                assert self.process.poll() is None, "the server ended"
-                await asyncio.sleep(0.5)
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/models", timeout=5):
-                return True
-        except (urllib.error.URLError, OSError):
-            return False
-
-    def stop(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
 
 @pytest.fixture(scope="session")

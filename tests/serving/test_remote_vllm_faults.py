@@ -28,15 +28,17 @@ ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3
 
 class StandIn:
     """Answers like `vllm serve`. `loses`: so many answers to loading are lost, though the adapter is loaded.
-    `most_scored`: how many texts it was asked to score at the same time, at most."""
+    `most_scored`: how many texts it was asked to score at the same time, at most. `dies_for`: its engine process is
+    gone, so that it only lists its models, until it was asked so many times for its health and begins anew."""
 
     def __init__(self, *, loads: bool = True, loses: int = 0) -> None:
         self.paths: dict[str, Path] = {}
         self.loaded: list[str] = []
         self.asked: list[str] = []
         self.loses = loses
-        self.scoring = self.most_scored = 0
+        self.scoring = self.most_scored = self.dies_for = 0
         routes = [Route("/v1/models", self.models), Route("/v1/completions", self.complete, methods=["POST"])]
+        routes.append(Route("/health", self.health))
         if loads:
             routes.append(Route("/v1/load_lora_adapter", self.load, methods=["POST"]))
             routes.append(Route("/v1/unload_lora_adapter", self.unload, methods=["POST"]))
@@ -46,7 +48,17 @@ class StandIn:
         base: dict[str, Any] = {"id": "base", "parent": None, "max_model_len": 64}
         return JSONResponse({"data": [base, *({"id": name, "parent": "base"} for name in self.paths)]})
 
+    async def health(self, call: Call) -> Response:
+        if not self.dies_for:
+            return Response()
+        self.dies_for -= 1
+        if not self.dies_for:
+            self.paths.clear()
+        return Response(status_code=503)
+
     async def load(self, call: Call) -> Response:
+        if self.dies_for:
+            return self.problem(500, "EngineCore encountered an issue.")
         body = await call.json()
         name, path = body["lora_name"], Path(body["lora_path"])
         if name in self.paths:
@@ -64,6 +76,8 @@ class StandIn:
         return PlainTextResponse("Success") if self.paths.pop(name, None) else self.problem(404, "cannot be found")
 
     async def complete(self, call: Call) -> Response:
+        if self.dies_for:
+            return self.problem(500, "EngineCore encountered an issue.")
         body = await call.json()
         self.asked.append(body["model"])
         if body["model"] not in self.paths:
@@ -238,6 +252,51 @@ async def test_a_server_that_goes_and_comes_back_gets_its_versions_and_sessions_
             assert servers[1].asked
             assert engine.restarts == 1
             await engine.close()
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+async def test_a_server_whose_engine_process_dies_is_lost_though_it_still_answers(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    monkeypatch.setattr(mas.serving.remote_vllm, "_PAUSE_S", 0.01)
+    servers = StandIn(), StandIn()
+    async with served(servers[0].app) as first, served(servers[1].app) as second:
+        engine = await start_servers(base, RemoteOptions(url=first, replicas=(second,), retries=0))
+        assert isinstance(engine, ReplicatedEngine)
+        await engine.store.publish("a", loud_adapter(base, 1))
+        servers[1].dies_for = 4
+        if is_published:  # it waits until all have the version
+            await engine.store.publish("a", loud_adapter(base, 2))
+            assert len(servers[1].paths) == 2
+        for session in SESSIONS:
+            (made, *_) = await engine.generate(asking(session))
+            assert made.adapter == AdapterRef("a", int(is_published))
+        assert engine.restarts == 1
+        restarting = engine._members[1].restarting
+        assert restarting is not None
+        await restarting
+        assert len(servers[1].paths) == 2  # the bare base, and the version of now
+        await engine.close()
+
+
+async def test_a_server_that_was_started_again_unseen_gets_all_versions_before_it_is_asked_again(
+    base: BaseModel,
+) -> None:
+    servers = StandIn(), StandIn()
+    async with served(servers[0].app) as first, served(servers[1].app) as second:
+        engine = await start_servers(base, RemoteOptions(url=first, replicas=(second,)))
+        assert isinstance(engine, ReplicatedEngine)
+        for name in "ab":
+            await engine.store.publish(name, loud_adapter(base, 1))
+        servers[1].paths.clear()
+        for session in SESSIONS:  # of "a" only
+            assert len(await engine.generate(asking(session))) == 3
+        assert engine.restarts == 1
+        restarting = engine._members[1].restarting
+        assert restarting is not None
+        await restarting
+        assert len(servers[1].paths) == 3
+        await engine.close()
 
 
 async def test_a_server_that_does_not_come_back_ends_training(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:

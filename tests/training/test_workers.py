@@ -170,9 +170,10 @@ def test_where_workers_cannot_play_is_said(base: BaseModel) -> None:
         Trainer(resolve_training(spread(config_of(0))), base)
     with pytest.raises(ConfigError, match="train without --bus"):
         check(spread(config_of(0)), is_distributed=True)
-    vllm = config_of(0).model_dump() | {"engine": {"name": "vllm"}, "cluster": {"workers": 1}}
-    with pytest.raises(ConfigError, match="engine=vllm is one for all"):
-        check(Config.model_validate(vllm))
+    server = config_of(0).model_dump() | {"engine": {"name": "vllm_server"}, "cluster": {"workers": 1}}
+    with pytest.raises(ConfigError, match=r"cluster\.workers=1 cannot be used here.*engine\.remote\.replicas itself"):
+        check(Config.model_validate(server))
+    check(Config.model_validate(server | {"engine": {"name": "vllm"}}))
     with pytest.raises(ValueError, match=r"kind=ray has no effect without workers: set cluster\.workers=2"):
         Config.model_validate({"cluster": {"kind": "ray"}})
 
