@@ -21,7 +21,6 @@ from mas.runs.cluster_status import show_status
 from mas.runs.overrides import JsonFile, Overrides, check_used, configured
 from mas.runs.simulate import simulate_run
 from mas.training.setup import Setup
-from mas.training.simulation import ClusterShape
 
 if TYPE_CHECKING:
     from mas.training.cluster_estimates import ClusterPlan
@@ -34,21 +33,15 @@ cluster = typer.Typer(
 cluster.command("simulate")(simulate_run)
 cluster.command("status")(show_status)
 
-_USED = (
-    *("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train"),
-    *("cluster.learners=", "cluster.shard_base="),
-)
+_USED = ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train", "cluster")
 
 
 @cluster.command()
 def plan(
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option(min=1, help="rollout workers")] = 1,
-    replicas: Annotated[int, typer.Option(min=1, help="engine replicas")] = 1,
-    staleness: Annotated[int, typer.Option(min=0, help="how many updates a batch may be behind: k")] = 0,
     memory: Annotated[
         float | None,
-        typer.Option(help="GiB that each learner and each replica has; default: what is free here"),
+        typer.Option(help="GiB that each process has; default: what is free here"),
     ] = None,
     json: JsonFile = None,
 ) -> None:
@@ -62,7 +55,7 @@ def plan(
         raise ConfigError(f"--memory {memory}: a number of GiB above 0, such as 80")
     check_json_file(json)
     _, setup = configured(given)
-    console, shape = Console(), ClusterShape(staleness=staleness, workers=workers, replicas=replicas)
+    console = Console()
     from mas.serving.base_measures import Footprint
     from mas.serving.model import load_text
     from mas.training.base import base_path
@@ -73,7 +66,7 @@ def plan(
     check_trainable(setup)
     path = base_path(setup, lambda text: console.print(Text(printable(text), style="dim"), soft_wrap=True))
     work = Work.bound(setup, load_text(setup.model, path))
-    found = plan_cluster(setup, Footprint.of(setup.model, path), work, shape)
+    found = plan_cluster(setup, Footprint.of(setup.model, path), work)
     free = memory_here(setup) if memory is None else round(memory * 2**30)
     _print_plan(console, setup, found, free)
     if json is not None:
@@ -83,14 +76,14 @@ def plan(
 
 
 def _print_plan(console: Console, setup: Setup, found: "ClusterPlan", free: int | None) -> None:
-    shape, slots = found.shape, found.slots
+    slots = found.slots
     model = f"{setup.model.path} in {setup.model.dtype}, adapters of rank {setup.model.highest_rank}"
     lines = [f"{setup.scenario.name}, team {setup.team.name}: {slots.adapters} trained adapters; base {model}"]
     console.print(Text(printable(lines[0])), soft_wrap=True)
     console.print(_plan_table(found))
     console.print(
         Text(
-            f"adapter slots of a replica: {slots.slots} = {slots.adapters} adapters x (staleness {shape.staleness} + 2)"
+            f"adapter slots of an engine: {slots.slots} = {slots.adapters} adapters x (staleness {slots.staleness} + 2)"
             f" + 1 for the bare base; {slots.least_versions} versions where a batch holds its version only until it is "
             "complete"
         ),
@@ -131,7 +124,7 @@ def _verdict(found: "ClusterPlan", free: int | None) -> list[str]:
     """Whether it fits, for people."""
     from mas.training.estimates import LESS_MEMORY
 
-    what = "device memory of each learner and replica" if found.on_gpu else "memory of each process"
+    what = "device memory of each process" if found.on_gpu else "memory of each process"
     together = f"all processes together need {gib(found.together())}" + (" of it" if found.on_gpu else "")
     if free is None:
         return [f"{what}: how much there is is not known here, give --memory GIB; {together}"]
@@ -152,7 +145,6 @@ def _plan_record(found: "ClusterPlan", setup: Setup, free: int | None) -> object
     is_vllm = setup.engine.name in ("vllm", "vllm_server")
     return {
         "is_estimate": True,
-        "shape": asdict(found.shape),
         "on_gpu": found.on_gpu,
         "slots": asdict(slots)
         | {"slots": slots.slots, "versions": slots.versions, "least_versions": slots.least_versions},

@@ -3,10 +3,14 @@
 The estimates of one process (`mas.training.estimates`, `Footprint`) are put together per kind of process:
 
 * driver with learner: base, each trained adapter with its gradients and AdamW's moments, the backward pass of a
-  micro-batch; in host memory the published versions, from which a replica that restarts is filled again.
-* learner rank: as the driver, without the published versions. With `cluster.shard_base` both hold a part of the base.
-* rollout worker: environments and the runtime, no weights.
-* engine replica: base, the versions that are resident, and the key-value cache of its part of what is in flight.
+  micro-batch, and an engine unless `cluster.engines` or servers draw for it; in host memory the published versions,
+  from which a process that restarts is filled again.
+* learner rank: what learns in the driver, for its share.
+* rollout worker: an engine for its part of what is in flight.
+* engine replica, or a server of vLLM: an engine for its part of what is in flight and of evaluations.
+
+An engine is a base, the versions that are resident, and a key-value cache. The embedded engine of the driver has the
+learner's base; vLLM loads another.
 
 Leaves out on purpose: what the embedded estimates leave out (kernels, CUDA's context, vLLM's graphs and its own
 processes), references of a KL term, a critic, adapters of opponents, and the states of environments.
@@ -14,6 +18,7 @@ processes), references of a KL term, a critic, adapters of opponents, and the st
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -32,7 +37,6 @@ from mas.training.estimates import (
     rows_at_once,
 )
 from mas.training.setup import Setup
-from mas.training.simulation import ClusterShape
 
 PROCESS = 430 * 2**20
 """Bytes of a Python process that has imported `mas.training.trainer`: 426 MiB resident with torch for CPUs on Linux."""
@@ -40,7 +44,8 @@ _FLOAT_BYTES = 4
 """Of an adapter's number outside of vLLM."""
 _VLLM_ROWS = 256
 """Rows that vLLM decodes at once, where `engine.vllm.max_num_seqs` does not say otherwise."""
-DRIVER, RANK, WORKER, REPLICA = "driver with learner", "learner rank", "rollout worker", "engine replica"
+DRIVER, RANK, WORKER = "driver with learner", "learner rank", "rollout worker"
+REPLICA, SERVER = "engine replica", "server of vLLM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +108,14 @@ class ProcessNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What a cluster needs. `on_gpu`: learner and replicas have a GPU each, so their device memory is what counts."""
+    """What a cluster needs. `on_gpu`: each process computes on a GPU of its own, whose memory is what counts."""
 
-    shape: ClusterShape
     slots: AdapterSlots
     on_gpu: bool
     processes: tuple[ProcessNeeds, ...]
 
     def too_large(self, memory: int) -> list[ProcessNeeds]:
-        """The kinds of which one process alone needs more than so many bytes; workers have no GPU to fill."""
+        """The kinds of which one process alone needs more than so many bytes."""
         return [one for one in self.processes if one.needed(on_gpu=self.on_gpu) > memory]
 
     def together(self) -> int:
@@ -131,8 +135,8 @@ def memory_here(setup: Setup) -> int | None:
     return free_on(setup.model) if torch.cuda.is_available() else None
 
 
-def plan_cluster(setup: Setup, footprint: Footprint, work: Work, shape: ClusterShape) -> ClusterPlan:
-    """What a training needs with so many processes.
+def plan_cluster(setup: Setup, footprint: Footprint, work: Work) -> ClusterPlan:
+    """What a training needs, with the processes that `cluster` and `engine` name and the staleness of `train`.
 
     Args:
         footprint: of the base, whose `adapter` is of the highest rank of all.
@@ -146,40 +150,55 @@ def plan_cluster(setup: Setup, footprint: Footprint, work: Work, shape: ClusterS
     trained = len(set(setup.trained_adapters.values()))
     if not trained:
         raise ConfigError(f"algorithm={setup.algorithm.name} trains no adapter of team {setup.team.name!r}")
-    slots, ranks = AdapterSlots(trained, shape.staleness), setup.cluster.learners
-    driver = ProcessNeeds(
-        kind=DRIVER,
-        count=1,
-        base=footprint.sharded_weights(ranks) if setup.cluster.shard_base else footprint.weights,
+    options, slots = setup.cluster, AdapterSlots(trained, setup.train.staleness)
+    rank = ProcessNeeds(
+        kind=RANK,
+        count=options.learners - 1,
+        base=footprint.sharded_weights(options.learners) if options.shard_base else footprint.weights,
         adapters=WEIGHTS_AND_GRADIENTS * trained * footprint.adapter,
         optimiser=MOMENTS * trained * footprint.adapter,
         activations=learner_bytes(setup, footprint, work),
-        host=PROCESS + slots.versions * footprint.adapter,
     )
-    replica = _replica(setup, footprint, work, shape, slots)
-    others = (replace(driver, kind=RANK, count=ranks - 1, host=PROCESS),) if ranks > 1 else ()
-    processes = (driver, *others, ProcessNeeds(kind=WORKER, count=shape.workers), replica)
-    return ClusterPlan(shape=shape, slots=slots, on_gpu=computes_on_gpu(setup), processes=processes)
+    servers = 1 + len(setup.engine.remote.replicas) if setup.engine.name == "vllm_server" else 0
+    engine = partial(_engine, setup, footprint, work, slots)
+    driver = replace(rank, kind=DRIVER, count=1, host=PROCESS + slots.versions * footprint.adapter)
+    if not options.engines and not servers:
+        own = engine(rows_in_flight(setup, 1, is_evaluating=True, is_sampling=not options.workers))
+        has_other = setup.engine.name == "vllm"  # which loads a base of its own
+        driver = replace(
+            driver,
+            base=driver.base + own.base * has_other,
+            adapters=driver.adapters + own.adapters,
+            cache=own.cache,
+            host=driver.host + own.host - PROCESS,
+        )
+    processes = [driver, rank] if rank.count else [driver]
+    for kind, count in ((WORKER, options.workers), (REPLICA, options.engines), (SERVER, servers)):
+        if count:
+            rows = rows_in_flight(setup, count, is_evaluating=kind != WORKER, is_sampling=True)
+            processes.append(replace(engine(rows), kind=kind, count=count))
+    return ClusterPlan(slots=slots, on_gpu=computes_on_gpu(setup), processes=tuple(processes))
 
 
-def rows_in_flight(setup: Setup, shape: ClusterShape) -> int:
-    """Completions that a replica decodes at once at most: its part of all groups of the k + 1 batches in flight, or of
-    an evaluation beside k of them. It takes as many workers as groups to have them all at once."""
+def rows_in_flight(setup: Setup, engines: int, *, is_evaluating: bool, is_sampling: bool) -> int:
+    """Completions that one of so many engines decodes at once at most: its part of all groups of the k + 1 batches in
+    flight (`is_sampling`), of an evaluation (`is_evaluating`), or of one beside k batches."""
     rows, evaluated = rows_at_once(setup), setup.train.eval_tasks * agents_at_once(setup.plan)
-    return math.ceil((max(rows, evaluated) + rows * shape.staleness) / shape.replicas)
+    now = max(rows * is_sampling, evaluated * is_evaluating)
+    return math.ceil((now + rows * is_sampling * setup.train.staleness) / engines)
 
 
 def vllm_adapters(setup: Setup, slots: AdapterSlots) -> int:
-    """`engine.adapters` that a replica of vLLM needs at least, or has."""
+    """`engine.adapters` that vLLM needs at least, or has."""
     return max(slots.versions, setup.engine.adapters) if setup.engine.name == "vllm" else slots.versions
 
 
-def _replica(setup: Setup, footprint: Footprint, work: Work, shape: ClusterShape, slots: AdapterSlots) -> ProcessNeeds:
-    rows = rows_in_flight(setup, shape)
+def _engine(setup: Setup, footprint: Footprint, work: Work, slots: AdapterSlots, rows: int) -> ProcessNeeds:
+    """A process with an engine that decodes so many rows at once."""
     if setup.engine.name == "transformers":
         return ProcessNeeds(
             kind=REPLICA,
-            count=shape.replicas,
+            count=1,
             base=footprint.weights,
             adapters=PLAYED * slots.versions * footprint.adapter,
             cache=embedded_cache(setup, footprint, work, rows),
@@ -189,7 +208,7 @@ def _replica(setup: Setup, footprint: Footprint, work: Work, shape: ClusterShape
     rows = min(rows, int(setup.engine.vllm.get("max_num_seqs", _VLLM_ROWS)))
     return ProcessNeeds(
         kind=REPLICA,
-        count=shape.replicas,
+        count=1,
         base=footprint.weights,
         adapters=(vllm_adapters(setup, slots) + 1) * served * lora_room(rank) // rank,
         cache=rows * max(work.width, work.widest) * footprint.cached,

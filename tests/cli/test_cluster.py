@@ -73,28 +73,28 @@ def test_a_plan_says_what_each_process_needs_and_how_many_slots(
     mas: Mas, small_overrides: tuple[str, ...], base_for: BaseFor, tmp_path: Path
 ) -> None:
     base_for("relay")
-    words = ("cluster", "plan", "scenario=relay", *small_overrides, "model.device=cpu", "--staleness", "1")
+    words = ("cluster", "plan", "scenario=relay", *small_overrides, "model.device=cpu", "train.staleness=1")
     file = tmp_path / "plan.json"
-    ran = mas(*words, "--workers", "4", "--replicas", "2", "--memory", "1", "--json", str(file))
+    ran = mas(*words, "cluster.workers=4", "cluster.learners=2", "--memory", "1", "--json", str(file))
     assert ran.code == 0, ran.out + ran.err
     assert [row[:2] for row in rows(ran.out)] == [
         ["driver with learner", "1"],
+        ["learner rank", "1"],
         ["rollout worker", "4"],
-        ["engine replica", "2"],
     ]
-    assert "adapter slots of a replica: 7 = 2 adapters x (staleness 1 + 2) + 1 for the bare base; 4 versions" in ran.out
+    assert "adapter slots of an engine: 7 = 2 adapters x (staleness 1 + 2) + 1 for the bare base; 4 versions" in ran.out
     assert "fits: each process alone into 1.0 GiB (memory of each process)" in ran.out
     assert "which do not fit into one such memory" in ran.out
     stored = json.loads(file.read_text())
     assert (stored["fits"], stored["slots"]["slots"], stored["vllm"], stored["memory"]) == (True, 7, None, 2**30)
     assert stored["together"] == sum(one["count"] * one["needed"] for one in stored["processes"])
 
-    small = mas(*words, "--memory", "0.1")
+    small = mas(*words, "cluster.engines=2", "--memory", "0.1")
     assert small.code == 1
-    assert small.out.count("does not fit: a process of ") == 3
+    assert small.out.count("does not fit: a process of ") == 2
     assert "learner.micro_batch_tokens needs less" in " ".join(small.out.split())
 
-    vllm = mas(*words[:-1], "4", "engine.name=vllm", "--memory", "1")
+    vllm = mas(*words[:-1], "train.staleness=4", "engine.name=vllm", "--memory", "1")
     assert "max_loras of at least 13, max_cpu_loras no less" in vllm.out
     assert "set engine.adapters=12" in vllm.out
     enough = mas(*words, "engine.name=vllm", "--memory", "1")
@@ -103,7 +103,7 @@ def test_a_plan_says_what_each_process_needs_and_how_many_slots(
     assert "vllm serve --max-loras 7 --max-cpu-loras 7 or more" in server.out
     unknown = mas(*words, "model.device=cuda")
     assert unknown.code == 0
-    assert "device memory of each learner and replica: " in unknown.out
+    assert "device memory of each process: " in unknown.out
 
 
 def test_cluster_alone_shows_its_commands(mas: Mas) -> None:
