@@ -18,7 +18,7 @@ import msgspec
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.distributed.distributed_c10d import AllgatherOptions
+from torch.distributed.distributed_c10d import AllgatherOptions  # type: ignore[attr-defined]  # not declared as exported
 
 from mas.core.errors import ClusterError
 from mas.serving.adapter_weights import AdapterWeights

@@ -171,7 +171,9 @@ class LearnerRanks:
                 except WorkerLost:
                     self._part(calls)
                 replies = self._replies(calls)
-            if found is None or len(replies) < len(calls) or not all(replies):
+            if found is None or len(replies) < len(calls):
+                return None
+            if not all(replies):
                 self._give_up("a learner rank was lost in a reading")
                 return None
             for reply, share in zip(replies, shares[1:], strict=True):

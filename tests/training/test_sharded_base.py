@@ -15,6 +15,7 @@ from rows import learner_of, on_policy, rows_of
 from test_in_flight import EXACT, config_of
 from test_ranks import TWO_UPDATES, Sharing, ThreadCluster, ThreadHandle, difference, killing, spread, train
 from torch import distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from mas.config.options import Config, LearnerOptions, ModelOptions
@@ -214,6 +215,8 @@ async def test_a_rank_may_be_lost_in_any_gather_and_the_work_is_done_again(
     assert sharing.ranks.restarts == 1
     assert found == pytest.approx(wanted, abs=1e-5)
     assert difference(alone, sharing.learner) < 1e-6
+    matrices = [one for block in block_matrices(sharing.learner.base.model) for one in block]
+    assert all(isinstance(one, DTensor) for one in matrices)  # no block stayed gathered when its pass was broken off
 
 
 async def test_ranks_that_are_lost_again_and_again_end_training(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
