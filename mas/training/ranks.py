@@ -10,6 +10,7 @@ canary, the others serve it their parts until they get their next order.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -27,7 +28,7 @@ from mas.cluster.records import Ref
 from mas.config.options import LearnerOptions, WorkerOptions
 from mas.config.updates import LossOptions
 from mas.core.concurrency import together
-from mas.core.errors import ClusterError, TrainingError, WorkerLost
+from mas.core.errors import CallExpired, ClusterError, TrainingError, WorkerLost
 from mas.serving.model import BaseModel
 from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
@@ -55,7 +56,7 @@ _LOSSES = 3
 _MEET_S = 30.0
 """Seconds in which ranks that run must form a group. If one is lost meanwhile, the others wait for this long."""
 _GRACE_S = 5.0
-"""How long ranks that live get to notice that one is lost, before they are killed."""
+"""How long at least ranks that live get to notice that one is lost, before they are killed."""
 T = TypeVar("T")
 _Held = tuple[Learner, int, int, LossOptions, LearnerOptions]
 
@@ -114,7 +115,7 @@ class LearnerRanks:
         def attempt(group: RankGroup) -> dict[str, MetricAccumulator] | None:
             with self._calling("accumulate", orders) as calls:
                 found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
-                weights, is_hopeless = weights_digest(learner.adapters), _hopeless(calls)
+                weights, is_hopeless, began = weights_digest(learner.adapters), _hopeless(calls), time.monotonic()
                 try:
                     with gathering(self._blocks, group, is_hopeless):
                         learner.accumulate(shares[0], found, start)
@@ -123,7 +124,7 @@ class LearnerRanks:
                 except WorkerLost:
                     is_whole = False
                 if not is_whole:
-                    self._part(calls)
+                    self._part(calls, time.monotonic() - began)
                 replies = [msgspec.msgpack.decode(reply, type=ShareReply) for reply in self._replies(calls)]
             if not is_whole or len(replies) < len(calls) or not all(reply.is_whole for reply in replies):
                 self._give_up("a learner rank was lost in an update")
@@ -165,11 +166,12 @@ class LearnerRanks:
         def attempt(group: RankGroup) -> Logprobs | None:
             found: dict[int, Sequence[float]] | None = None
             with self._calling("read", orders) as calls:
+                began = time.monotonic()
                 try:
                     with gathering(self._blocks, group, _hopeless(calls)):
                         found = dict(learner.read(shares[0], what))
                 except WorkerLost:
-                    self._part(calls)
+                    self._part(calls, time.monotonic() - began)
                 replies = self._replies(calls)
             if found is None or len(replies) < len(calls):
                 return None
@@ -267,11 +269,16 @@ class LearnerRanks:
         self._group = self._holding = self._serving = None
         self._reason = reason
 
-    def _part(self, calls: Sequence[Future[bytes]]) -> None:
-        """Leave a group in which a member is lost; ranks that do not notice it are killed."""
+    def _part(self, calls: Sequence[Future[bytes]], worked_s: float = 0.0) -> None:
+        """Leave a group in which a member is lost; ranks that do not notice it are killed.
+
+        Args:
+            worked_s: how long this process took for its share; others may still be at theirs for as long.
+        """
         self._give_up("a learner rank was lost in an update")
+        ends = time.monotonic() + max(_GRACE_S, worked_s)
         for call, handle in zip(calls, self._handles, strict=True):
-            if not wait([call], timeout=_GRACE_S).done:
+            if not wait([call], timeout=max(ends - time.monotonic(), 0)).done:
                 self._result(self._begin(handle.kill()))
 
     def _meet(self) -> None:
@@ -296,7 +303,7 @@ class LearnerRanks:
         self.restarts += 1
         try:
             self._handles[number] = self._result(self._begin(self._cluster.respawn(handle)))
-        except WorkerLost as error:
+        except (WorkerLost, CallExpired) as error:  # lost once more, or frozen while it started
             self._give_up(str(error))
             return False
         except ClusterError as error:

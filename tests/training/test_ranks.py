@@ -4,8 +4,10 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +24,7 @@ from test_in_flight import EXACT, Steps, config_of, parameters
 from mas.cluster.handle import Handle
 from mas.config.options import Config, LearnerOptions
 from mas.core.concurrency import finished
-from mas.core.errors import CallFailed, ClusterError, ConfigError, TrainingError
+from mas.core.errors import CallExpired, CallFailed, ClusterError, ConfigError, TrainingError, WorkerLost
 from mas.runs.learner_rank import LearnerRank
 from mas.runs.resolve import resolve_training
 from mas.serving.model import BaseModel
@@ -217,6 +219,50 @@ async def test_ranks_that_do_not_come_together_meet_again(base: BaseModel, ranks
         alone.step(rows)
         await sharing.run(lambda: together.step(rows))
     assert [handle.methods.count("join") for handle in sharing.handles] == [2] * ranks
+    assert difference(alone, together) < 1e-6
+
+
+@pytest.mark.parametrize(("worked_s", "killed"), [(20.0, []), (0.0, [1])])
+async def test_a_rank_that_is_still_at_its_share_is_not_killed_for_a_lost_one(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch, worked_s: float, killed: list[int]
+) -> None:
+    """It notices the loss at the end of its share, which may take as long as that of the process that trains."""
+    monkeypatch.setattr("mas.training.ranks._GRACE_S", 0.05)
+    learner, ended = learner_of(base), []
+    sharing = Sharing(learner, 2)
+    for number, handle in enumerate(sharing.handles):
+        monkeypatch.setattr(handle, "kill", partial(_note, ended, number))
+    lost, late = Future[bytes](), Future[bytes]()
+    lost.set_exception(WorkerLost("gone"))
+    timer = Timer(0.5, late.set_result, [b""])
+    timer.start()
+    await sharing.run(lambda: learner.ranks._part([lost, late], worked_s))
+    assert ended == killed
+    timer.join()
+
+
+async def _note(ended: list[int], number: int) -> None:
+    ended.append(number)
+
+
+async def test_a_rank_that_freezes_while_it_starts_is_started_once_more(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, together = learner_of(base), learner_of(base)
+    sharing, starts = Sharing(together), []
+
+    async def respawn(handle: Any) -> Any:
+        starts.append(handle.name)
+        if len(starts) == 1:
+            raise CallExpired("no answer within 1 s")
+        handle.alive = True
+        return handle
+
+    monkeypatch.setattr(ThreadCluster, "respawn", staticmethod(respawn), raising=False)
+    sharing.handles[0].alive = False
+    alone.step(rows_of())
+    await sharing.run(lambda: together.step(rows_of()))
+    assert starts == ["learner-0", "learner-0"]
     assert difference(alone, together) < 1e-6
 
 
