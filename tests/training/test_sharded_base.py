@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,10 +28,10 @@ from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel, load_base
 from mas.serving.sharded_base import Shard, ShardedBlocks, block_matrices
 from mas.training.adapters import probes_of
-from mas.training.block_rounds import most_wanted
+from mas.training.block_rounds import BlockRounds, most_wanted
 from mas.training.check_setup import check_processes
 from mas.training.learner import Learner
-from mas.training.rank_group import RankGroup
+from mas.training.rank_group import JoinOrder, RankGroup, listen
 from mas.training.ranks import LearnerRanks
 
 LAYERS = EXACT.model_copy(update={"tiny": EXACT.tiny.model_copy(update={"layers": 3})})
@@ -281,6 +282,32 @@ def test_the_block_is_gathered_that_most_ranks_wait_for() -> None:
     assert most_wanted([-1, 3, 4]) == 3
     assert most_wanted([-1, -1]) == -1
     assert most_wanted([-1, -1, 0]) == 0
+
+
+def test_ranks_that_wait_for_different_blocks_all_get_theirs() -> None:
+    """Three ranks, of which one makes a longer pass in another order and one none."""
+    passes = [[0, 1, 2, 2, 1, 0], [2, 0, 1], []]
+    listening = listen("127.0.0.1")
+    host, port = listening.getsockname()[:2]
+
+    def work(rank: int) -> list[list[int]]:
+        order = JoinOrder(host=host, port=port, rank=rank, world=3, limit_s=20)
+        group, found = RankGroup(order, listening if rank == 0 else None), []
+        blocks: Any = SimpleNamespace(
+            shard=Shard(rank, 3), part=lambda block: torch.tensor([10 * block + rank], dtype=torch.uint8)
+        )
+        rounds = BlockRounds(group, blocks)
+        for block in passes[rank]:
+            whole = torch.zeros(3, dtype=torch.uint8)
+            rounds.fetch(block, whole)
+            found.append(whole.tolist())
+        rounds.finish()
+        group.close()
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        found = [*threads.map(work, range(3))]
+    assert found == [[[10 * block, 10 * block + 1, 10 * block + 2] for block in own] for own in passes]
 
 
 def sharded(config: Config, **cluster: Any) -> Config:
