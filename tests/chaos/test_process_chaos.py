@@ -1,8 +1,8 @@
 """Processes of a training are killed and stopped at random: its files are those of an undisturbed run.
 
-Ten runs with a rollout worker, two learner ranks and samples of one version before. In each, three of five things
-happen at random moments: a worker or a rank is killed or stopped, or the process that trains is killed and the command
-given again. No process lives on. About a minute a run.
+Ten runs with a rollout worker and five with two engine replicas, all with two learner ranks and samples of one version
+before. In each, three of five things happen at random moments: a worker (or a replica) or a rank is killed or stopped,
+or the process that trains is killed and the command given again. No process lives on. About a minute a run.
 """
 
 import os
@@ -23,16 +23,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly(shard=False), pytest.mark.ti
 WORDS = (
     "scenario=relay", "train.staleness=1", "model.max_batch=1", "train.steps=8", "train.target=null",
     "train.tasks_per_step=2", "train.eval_first=false", "train.eval_every=0", "train.eval_tasks=2",
-    "train.checkpoint_every=2", "algorithm.sampler.candidates=2", "cluster.workers=1", "cluster.learners=2",
-    "cluster.cpus=4", "cluster.heartbeat_s=0.5", "cluster.hung_s=6",
+    "train.checkpoint_every=2", "algorithm.sampler.candidates=2", "cluster.heartbeat_s=0.5",
 )  # fmt: skip
-EVENTS = ("kill rollout", "kill learner", "stop rollout", "stop learner", "kill driver")
+LOCAL = ("cluster.learners=2", "cluster.cpus=4", "cluster.hung_s=6")
+PLAYERS = {"rollout": "cluster.workers=1", "engine": "cluster.engines=2"}
 
 
 class Life:
     """One `mas train`, and all processes that it has started."""
 
-    def __init__(self, run: Path, overrides: tuple[str, ...]) -> None:
+    def __init__(self, run: Path, *overrides: str) -> None:
         self.run, self.seen, self.began = run, set[int](), time.time()
         with (run.parent / f"{run.name}.log").open("a") as log:
             words = [*WORDS, *overrides, f"run_dir={run}"]
@@ -62,10 +62,11 @@ class Life:
     def _has_written(self) -> bool:
         return (self.run / "metrics.jsonl").stat().st_mtime > self.began
 
-    def child(self, kind: str) -> int:
+    def child(self, kind: str, draw: random.Random) -> int:
         """One of a kind, once there is one."""
         self._wait(lambda: bool(self.children(kind)))
-        return self.children(kind)[0]
+        found = sorted(self.children(kind))
+        return found[0] if len(found) == 1 else draw.choice(found)
 
     def _wait(self, holds: Callable[[], bool]) -> None:
         until = time.monotonic() + 300
@@ -76,7 +77,8 @@ class Life:
 
     def end(self) -> int:
         while self.process.poll() is None:
-            self.children("rollout"), self.children("learner")
+            for kind in (*PLAYERS, "learner"):
+                self.children(kind)
             time.sleep(0.2)
         return self.process.returncode
 
@@ -89,27 +91,25 @@ def lives(pid: int) -> bool:
 
 
 def content(run: Path) -> dict[str, object]:
-    """What the run left, without what workers printed, and how often they were started again."""
+    """What the run left, without what processes printed, which there were, and how often they were started again."""
     files = {name: one for name, one in written(run).items() if not name.startswith("workers/")}
-    lines = [untimed(line) for line in read_metrics(run / "metrics.jsonl")]
-    return files | {"metrics.jsonl": [line | {"workers": None, "learners": None} for line in lines]}
+    aside = {"workers": None, "engines": None, "learners": None}
+    return files | {"metrics.jsonl": [untimed(line) | aside for line in read_metrics(run / "metrics.jsonl")]}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> dict[str, object]:
     run = tmp_path_factory.mktemp("whole") / "run"
-    assert Life(run, small_overrides).end() == 0
+    assert Life(run, *LOCAL, PLAYERS["rollout"], *small_overrides).end() == 0
     return content(run)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_whatever_is_killed_or_stopped_the_run_is_the_same(
-    tmp_path: Path, whole: dict[str, object], seed: int, small_overrides: tuple[str, ...]
-) -> None:
-    draw, run = random.Random(seed), tmp_path / "run"
-    events, steps = draw.sample(EVENTS, 3), sorted(draw.sample(range(1, 7), 3))
-    life = Life(run, small_overrides)
-    all_seen = set[int]()
+def disturbed(run: Path, player: str, seed: int, *overrides: str) -> dict[str, object]:
+    """What a run leaves in which three things happen; none of its processes is left."""
+    words = (*LOCAL, PLAYERS[player], *overrides)
+    draw, all_seen, life = random.Random(seed), set[int](), Life(run, *words)
+    happening = (f"kill {player}", "kill learner", f"stop {player}", "stop learner", "kill driver")
+    events, steps = draw.sample(happening, 3), sorted(draw.sample(range(1, 7), 3))
     for event, step in zip(events, steps, strict=True):
         sign, kind = event.split()
         life.wait_for_step(step)
@@ -118,12 +118,26 @@ def test_whatever_is_killed_or_stopped_the_run_is_the_same(
             life.process.kill()
             life.process.wait()
             all_seen |= life.seen
-            life = Life(run, small_overrides)
+            life = Life(run, *words)
             continue
-        os.kill(life.child(kind), signal.SIGKILL if sign == "kill" else signal.SIGSTOP)
-    assert life.end() == 0, (tmp_path / "run.log").read_text()
-    assert content(run) == whole
+        os.kill(life.child(kind, draw), signal.SIGKILL if sign == "kill" else signal.SIGSTOP)
+    assert life.end() == 0, run.with_name(f"{run.name}.log").read_text()
     until = time.monotonic() + 15
     while left := [pid for pid in all_seen | life.seen if lives(pid)]:
         assert time.monotonic() < until, f"{left} live on"
         time.sleep(0.2)
+    return content(run)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_killed_or_stopped_the_run_is_the_same(
+    tmp_path: Path, whole: dict[str, object], seed: int, small_overrides: tuple[str, ...]
+) -> None:
+    assert disturbed(tmp_path / "run", "rollout", seed, *small_overrides) == whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_killed_or_stopped_engine_replicas_leave_what_workers_do(
+    tmp_path: Path, whole: dict[str, object], seed: int, small_overrides: tuple[str, ...]
+) -> None:
+    assert disturbed(tmp_path / "run", "engine", seed, *small_overrides) == whole

@@ -2,8 +2,11 @@
 
 import asyncio
 import importlib.util
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +73,23 @@ def parent_of(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None
+
+
+@contextmanager
+def ray_nodes(patch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Ray's `Cluster` with a head of one CPU that is to stay, and no other node yet. What joins it finds the modules of
+    this process, and its token in the environment."""
+    patch.setenv("RAY_AUTH_MODE", "token")  # Ray reads it when it is first imported
+    from mas.cluster.ray_start import ray_variables  # Ray may be missing
+
+    for name, value in ray_variables(None, {}).items():
+        patch.setenv(name, value)
+    from ray.cluster_utils import Cluster
+
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    head = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        yield made
+    finally:
+        made.shutdown()

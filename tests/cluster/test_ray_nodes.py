@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_cases import FACTORY, directory_of, needs_ray, processes_with, until
+from cluster_cases import FACTORY, directory_of, needs_ray, processes_with, ray_nodes, until
 
 from mas.cluster import ClusterOptions, open_cluster
 from mas.core.errors import ClusterError, NoResources, WorkerLost
@@ -47,19 +47,8 @@ async def test_nobody_at_the_address_is_one_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head with one CPU that is to stay, and no other node yet."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # Ray reads it when it is first imported
-    from mas.cluster.ray_start import ray_variables  # Ray may be missing
-
-    for name, value in ray_variables(None, {}).items():
-        monkeypatch.setenv(name, value)
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    head = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    yield made
-    made.shutdown()
+    with ray_nodes(monkeypatch) as made:
+        yield made
 
 
 async def test_a_node_that_goes_takes_its_worker_which_starts_again_elsewhere(nodes: Any, tmp_path: Path) -> None:

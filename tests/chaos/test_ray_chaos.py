@@ -1,0 +1,57 @@
+"""A node of a Ray goes while a training has processes there: they start on another one, and its files are the same.
+
+The node is not asked: its raylet is killed, and with it what runs there. All workers (or replicas and a learner rank)
+of a run are on it, since no other node has room for one of them. Another node joins before. About two minutes a run.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_cases import needs_ray, ray_nodes
+from test_process_chaos import Life, content
+
+from mas.observe.metrics import read_metrics
+
+pytestmark = [
+    needs_ray,
+    pytest.mark.slow,
+    pytest.mark.nightly(shard=False),
+    pytest.mark.timeout(1800),
+]
+PROCESSES = {
+    "workers": ("cluster.workers=2", "cluster.worker_cpus=2"),
+    "engines": ("cluster.engines=2", "cluster.worker_cpus=2", "cluster.learners=2", "cluster.learner_cpus=2"),
+}
+"""Of six CPUs on the node."""
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with ray_nodes(monkeypatch) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_node_that_goes_changes_nothing_of_a_training(
+    nodes: Any, tmp_path: Path, kind: str, seed: int, small_overrides: tuple[str, ...]
+) -> None:
+    draw, run, whole = random.Random(f"{kind}-{seed}"), tmp_path / "run", tmp_path / "whole"
+    words = (*PROCESSES[kind], *small_overrides, "cluster.start_s=600")
+    assert Life(whole, *words, "cluster.cpus=6").end() == 0, (tmp_path / "whole.log").read_text()
+    first = nodes.add_node(num_cpus=6, node_ip_address="127.0.0.1")
+    life = Life(run, *words, "cluster=ray", f"cluster.address={nodes.address}")
+    life.wait_for_step(draw.randint(1, 4))
+    nodes.add_node(num_cpus=6, node_ip_address="127.0.0.1")
+    time.sleep(draw.uniform(0.0, 1.0))
+    assert life.process.poll() is None, "it ended first"
+    nodes.remove_node(first, allow_graceful=False)
+    assert life.end() == 0, (tmp_path / "run.log").read_text()
+    assert content(run) == content(whole)
+    restarts = [line.get(kind, {}).get("restarts", 0) for line in read_metrics(run / "metrics.jsonl")]
+    assert restarts[0] == 0
+    assert max(restarts) >= 2  # both were there
