@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -65,6 +66,7 @@ class Cluster(ABC):
         cpus: float = 1.0,
         gpus: float = 0.0,
         threads: int | None = None,
+        environment: Sequence[str] = (),
     ) -> Handle:
         """Start a process in which `factory(arguments)` makes the worker, and wait until it has.
 
@@ -73,17 +75,27 @@ class Cluster(ABC):
             factory: `package.module:function`, to be imported in the worker; may be asynchronous.
             cpus, gpus: what it takes of the cluster's. GPUs are a whole number, or less than 1 for a part of one.
             threads: of numeric libraries. None: as many as `cpus`, at least 1.
+            environment: names of variables that it gets beside the usual ones and those of the cluster's options.
 
         Raises:
             NoResources: the cluster has not, or not free, what is asked for.
-            CallFailed: the factory raised, or cannot be imported; holds the remote traceback.
+            CallFailed: the factory raised, or cannot be imported, or mas has another version there; holds the remote
+                traceback.
             WorkerLost: the process ended before the factory returned.
             CallExpired: that took longer than `start_s`; the process was killed.
             ConfigError: an argument that no worker could be made of.
         """
         _check(kind, factory, cpus, gpus)
         threads = max(1, math.floor(cpus)) if threads is None else threads
-        spec = WorkerSpec(kind=kind, factory=factory, arguments=arguments, cpus=cpus, gpus=gpus, threads=threads)
+        spec = WorkerSpec(
+            kind=kind,
+            factory=factory,
+            arguments=arguments,
+            cpus=cpus,
+            gpus=gpus,
+            threads=threads,
+            environment=tuple(environment),
+        )
         index = self._counts.get(kind, 0)
         self._counts[kind] = index + 1
         handle = self._register(f"{kind}-{index}", spec, 0)

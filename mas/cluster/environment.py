@@ -46,7 +46,9 @@ _PREFIXES = (
     "TRITON_",
     "VLLM_",
 )
-_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "AUTH", "COOKIE", "BEARER")
+_SECRET_WORDS = frozenset({"PASS", "PAT", "PWD", "JWT", "CERT", "PRIVATE"})
+"""Between underscores: parts of harmless names, as PAT is of PATH."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
@@ -54,7 +56,11 @@ def is_passed_on(name: str, names: Collection[str]) -> bool:
     """Whether a worker gets a variable. `names`: those that the user wants passed on, secrets or not."""
     if name in names or name in _NAMES:
         return True
-    return name.startswith(_PREFIXES) and not any(word in name for word in _SECRETS)
+    return name.startswith(_PREFIXES) and not _may_be_secret(name.upper())
+
+
+def _may_be_secret(name: str) -> bool:
+    return any(word in name for word in _SECRETS) or not _SECRET_WORDS.isdisjoint(name.split("_"))
 
 
 def clean_environment(variables: Mapping[str, str], names: Collection[str], threads: int) -> dict[str, str]:

@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from mas import __version__
 from mas.cluster.records import Outcome
 
 MARGIN: Final = 1 << 20
@@ -24,6 +25,8 @@ class StartRequest(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     """The directory of objects."""
     limit: int
     """The largest payload in bytes."""
+    version: str = __version__
+    """Of mas in the driver."""
 
 
 class CallRequest(msgspec.Struct, frozen=True, tag="call", kw_only=True):

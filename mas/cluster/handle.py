@@ -131,7 +131,8 @@ class Handle:
                 raise WorkerLost(self._gone("the factory"))
         except BaseException as error:  # also if cancelled: no process stays
             self._finish("lost", f"it did not start: {error}")
-            await self._link.kill()
+            with suppress(ClusterError):  # the first error says more
+                await self._link.kill()
             raise
         self._state = "alive"
         self._heartbeats = asyncio.create_task(self._watch(), name=f"cluster-{self.name}-heartbeats")

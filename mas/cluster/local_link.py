@@ -79,6 +79,7 @@ class LocalLink(Link):
             arguments=self._spec.arguments,
             objects=str(self._objects.directory),
             limit=limit,
+            version=self._spec.version,
         )
         return await self._ask(begin)
 
@@ -122,7 +123,8 @@ class LocalLink(Link):
             self._share = None
 
     def _variables(self, share: Share) -> dict[str, str]:
-        variables = clean_environment(os.environ, self._options.environment, self._spec.threads)
+        names = (*self._options.environment, *self._spec.environment)
+        variables = clean_environment(os.environ, names, self._spec.threads)
         return variables | {"CUDA_VISIBLE_DEVICES": visible_devices(share, os.environ)}
 
     async def _ask(self, request: Request) -> Outcome:

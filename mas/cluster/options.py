@@ -15,7 +15,8 @@ class ClusterOptions(Options):
     address: str | None = Field(default=None, pattern=r"^(auto|[^\s/:]+:\d{1,5})$")
     """Of a Ray cluster to join, `HOST:PORT` or `auto`. None: one is started on this machine."""
     cpus: float | None = Field(default=None, gt=0)
-    """How many CPUs workers may ask for together; a count, not a limit on what they use. None: this machine's cores."""
+    """How many CPUs workers may ask for together; a count, not a limit on what they use. None: this machine's cores; of
+    `mas train` and `mas league run` as many as their processes ask for, if that is more."""
     gpus: int | None = Field(default=None, ge=0)
     """How many GPUs of this machine workers may ask for together. None: none."""
     store_mib: int | None = Field(default=None, ge=80)
@@ -23,7 +24,8 @@ class ClusterOptions(Options):
     payload_mib: int = Field(default=256, ge=1, le=2047)
     """The largest payload of a call and of its answer. What is larger travels by reference."""
     environment: tuple[str, ...] = ()
-    """Names of variables that workers get beside the usual ones, such as HF_TOKEN."""
+    """Names of variables that workers get beside the usual ones, such as HF_TOKEN, as the driver has them. One that
+    the driver does not have stays what the node of the worker has."""
     start_s: float = Field(default=120.0, gt=0)
     """How long a worker may take until its factory has returned, and Ray until it is up."""
     heartbeat_s: float = Field(default=1.0, gt=0)

@@ -8,10 +8,10 @@ from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.records import Ref
 from mas.core.concurrency import together
-from mas.core.errors import CallFailed, ClusterError, WorkerLost
+from mas.core.errors import CallExpired, CallFailed, ClusterError, WorkerLost
 
 LOSSES = 3
-"""Workers that may be lost with one call, and starts of one worker that may be lost in a row."""
+"""Workers that may be lost with one call, and starts of one worker that may be lost or expire in a row."""
 
 
 async def _nothing(_: Handle) -> None:
@@ -170,11 +170,12 @@ class WorkerPool:
                 self._handles[number] = lost = await self._cluster.respawn(lost)
                 await self._prepare(lost)
                 return
-            except WorkerLost as error:
+            except (WorkerLost, CallExpired) as error:  # a start that expired has killed its process
                 reason = error
             except BaseException:  # also if cancelled: it is not prepared, and must not be asked
                 await lost.kill()
                 raise
         raise ClusterError(
-            f"{lost.name} was lost {LOSSES} times while it was started again; its output is in {self._cluster.logs}"
+            f"{lost.name} was lost {LOSSES} times while it was started again, the last time: {reason}; its output is "
+            f"in {self._cluster.logs}"
         ) from reason

@@ -27,7 +27,7 @@ class RayWorker:
 
     Args:
         spec: a WorkerSpec in MessagePack.
-        names: of variables that are passed on beside the usual ones.
+        names: of variables that the process keeps beside the usual ones, if its node has them.
         limit: the largest answer in bytes.
         output: a path without suffix, for what the process writes.
     """
@@ -44,9 +44,11 @@ class RayWorker:
         node = get_runtime_context().get_node_id()
         return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=get_node_ip_address()))
 
-    async def start(self) -> bytes:
-        """Make the object."""
-        return msgspec.msgpack.encode(await self._object.make(self._spec.factory, self._spec.arguments))
+    async def start(self, variables: bytes) -> bytes:
+        """Make the object. `variables`: name -> value of those that the driver passes on, in MessagePack."""
+        os.environ.update(msgspec.msgpack.decode(variables, type=dict[str, str]))
+        spec = self._spec
+        return msgspec.msgpack.encode(await self._object.make(spec.factory, spec.arguments, spec.version))
 
     async def exchange(self, calls: bytes, *objects: bytes) -> bytes:
         """See `CallServer.exchange`. Ray itself keeps no order among calls of an asynchronous actor."""

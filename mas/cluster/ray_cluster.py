@@ -33,7 +33,7 @@ from mas.cluster.ray_start import (
     restore_variables,
 )
 from mas.cluster.records import Ref, WorkerSpec
-from mas.core.errors import ClusterError
+from mas.core.errors import CallExpired, ClusterError
 
 
 class RayCluster(Cluster):
@@ -79,13 +79,13 @@ class RayCluster(Cluster):
         """See `RaySession`.
 
         Raises:
-            ClusterError: Ray refuses, or takes longer than `start_s`.
+            CallExpired: it takes longer than `start_s`. ClusterError: Ray refuses.
         """
         try:
             async with asyncio.timeout(self.options.start_s):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except TimeoutError:
-            raise ClusterError(f"Ray: {what} took longer than start_s={self.options.start_s:g}") from None
+            raise CallExpired(f"Ray: {what} took longer than start_s={self.options.start_s:g}") from None
         except (RayError, OSError, RuntimeError, ValueError) as error:
             raise ClusterError(f"Ray: {what}: {type(error).__name__}: {error}") from error
 

@@ -60,7 +60,7 @@ class RayLink(Link):
         """See `Link`. Placing it may take half of `start_s`."""
         self._place(await self._placed())
         self._lost = lost
-        return self._outcome(await self._answer(self._actor.start.remote()))
+        return self._outcome(await self._answer(self._actor.start.remote(self._variables())))
 
     async def _placed(self) -> Placed:
         """Make the actor and wait until it runs; again if its node goes before that."""
@@ -95,20 +95,21 @@ class RayLink(Link):
 
     async def kill(self) -> None:
         """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
-        actor, self._actor = self._actor, None
-        if actor is None:
-            return
-        if self._group is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, signal.SIGKILL)
-        await self._session.blocking(f"killing {self._name}", partial(ray.kill, actor))
+        group = self._group
+        if self._actor is not None:
+            if group is not None and is_ray_process(group):  # not a later process of the same number
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
+            await self._session.blocking(f"killing {self._name}", partial(ray.kill, self._actor))
+            self._actor = None  # not before: if that was cancelled or expired, the next call kills it
         await self._calls.close()
-        if self._group is not None:
+        if group is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
-                    while is_ray_process(self._group):  # noqa: ASYNC110 - nothing tells of the end of another's child
+                    while is_ray_process(group):  # noqa: ASYNC110 - nothing tells of the end of another's child
                         await asyncio.sleep(_POLL_S)
-            self._session.note("-", self._group)
+            self._session.note("-", group)
+            self._group = None
 
     async def _exchange(self, calls: bytes, objects: Sequence[Any]) -> bytes:
         try:
@@ -147,7 +148,16 @@ class RayLink(Link):
         )
         limit = options.payload_mib << 20
         output = str(self._session.logs / self._name)
-        return actor.remote(msgspec.msgpack.encode(self._spec), list(options.environment), limit, output)
+        return actor.remote(msgspec.msgpack.encode(self._spec), self._names(), limit, output)
+
+    def _names(self) -> list[str]:
+        """Of variables that the worker gets beside the usual ones."""
+        return [*self._session.options.environment, *self._spec.environment]
+
+    def _variables(self) -> bytes:
+        """Those of them that the driver has, with their values: secrets, which must not be arguments of the actor's
+        constructor nor its `runtime_env`, as Ray's control service stores these."""
+        return msgspec.msgpack.encode({name: os.environ[name] for name in self._names() if name in os.environ})
 
     def _check_totals(self) -> None:
         """Refuse at once what no node could ever hold."""

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from mas import __version__
+
 State = Literal["starting", "alive", "stopped", "lost"]
 
 
@@ -25,6 +27,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     gpus: float
     threads: int
     """Of numeric libraries: OMP_NUM_THREADS and its like."""
+    environment: tuple[str, ...] = ()
+    """Names of variables that it gets beside the usual ones and those of the cluster."""
+    version: str = __version__
+    """Of mas in the driver."""
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,16 @@
 """CPUs and GPUs of this machine, counted out to local workers."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from mas.cluster.options import ClusterOptions
 from mas.core.errors import NoResources
 
 _SLACK = 1e-9
+_Options = TypeVar("_Options", bound=ClusterOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,14 @@ def visible_devices(share: Share, variables: Mapping[str, str]) -> str:
     """CUDA_VISIBLE_DEVICES for a share: of the devices that the driver sees; empty where it holds none."""
     seen = [name for name in variables.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return ",".join(seen[device] if device < len(seen) else str(device) for device in share.devices)
+
+
+def with_room(options: _Options, cpus: float) -> _Options:
+    """The options of a cluster for processes that ask for so many CPUs together: one that is started here, and for
+    which no number is given, has as many, and this machine's cores at least."""
+    if options.address is not None or options.cpus is not None:
+        return options
+    return options.model_copy(update={"cpus": float(max(cores(), math.ceil(cpus - _SLACK)))})
 
 
 def cores() -> int:

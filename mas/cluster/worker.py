@@ -86,7 +86,7 @@ class Server:
         task.add_done_callback(lambda _: self._calls.pop(number, None))
 
     async def _make(self, request: StartRequest) -> None:
-        await self._reply(request.id, await self._object.make(request.factory, request.arguments))
+        await self._reply(request.id, await self._object.make(request.factory, request.arguments, request.version))
 
     async def _call(self, request: CallRequest) -> None:
         fetches = [partial(self.fetch, name) for name in request.objects]

@@ -6,13 +6,17 @@ the class's name, the message and the traceback.
 
 import asyncio
 import inspect
+import platform
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
+import mas
 from mas.cluster.records import Done, FailedCall, Outcome
+from mas.core.errors import ClusterError
 
 _TEXT, _TRACEBACK = 2_000, 20_000
 """Characters that travel."""
@@ -32,9 +36,10 @@ class WorkerObject:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
         self._object: Any = None
 
-    async def make(self, factory: str, arguments: bytes) -> Outcome:
-        """Import the factory and call it."""
+    async def make(self, factory: str, arguments: bytes, version: str) -> Outcome:
+        """Import the factory and call it, if the driver's mas has the version of the one here."""
         try:
+            _check_version(version)
             made = await self._in_thread(lambda: _named(factory)(arguments))
             self._object = await made if inspect.isawaitable(made) else made
         except Exception as error:  # noqa: BLE001 - whatever a factory raises goes to the driver
@@ -90,6 +95,14 @@ class WorkerObject:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _check_version(driver: str) -> None:
+    if driver != mas.__version__:
+        raise ClusterError(
+            f"the driver has mas {driver}, and node {platform.node()} has mas {mas.__version__} in "
+            f"{Path(mas.__file__).parent}: install one version on all machines, and give the command again"
+        )
 
 
 def failure(error: BaseException) -> FailedCall:

@@ -96,7 +96,7 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
 
 def _path_accesses(options: object, prefix: str, run: Path | None) -> Iterator[Access]:
     for key, value in scalars(options, prefix):
-        for path in _paths(value) if isinstance(value, str) else ():
+        for path in paths_in(value) if isinstance(value, str) else ():
             if not is_inside(path, run):
                 yield Access("file", f"read {_path(path)}", key, {key: value})
 
@@ -258,7 +258,7 @@ def _mapping(content: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _paths(text: str) -> list[str]:
+def paths_in(text: str) -> list[str]:
     """The text itself, where it can be a path; of an OpenSpiel id those that its games would read."""
     return [text] if _is_path(text) else re.findall(r"filename=([^,()]+)", text)
 

@@ -1,5 +1,6 @@
 """Every option of mas with its default, once. Hydra presets under `mas/conf` only override these."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -244,6 +245,16 @@ class WorkerOptions(ClusterOptions):
         """Whether there are processes beside the one that trains."""
         return self.workers > 0 or self.engines > 0 or self.learners > 1
 
+    @property
+    def asked_cpus(self) -> float:
+        """What its processes take of the cluster's CPUs together."""
+        return (self.workers + self.engines) * self.worker_cpus + (self.learners - 1) * self.learner_cpus
+
+    @property
+    def asked_gpus(self) -> float:
+        """What its processes take of the cluster's GPUs together."""
+        return (self.workers + self.engines) * self.worker_gpus + (self.learners - 1) * self.learner_gpus
+
     @model_validator(mode="after")
     def _has_processes(self) -> Self:
         fields, has_players = type(self).model_fields, self.workers > 0 or self.engines > 0
@@ -260,6 +271,23 @@ class WorkerOptions(ClusterOptions):
             raise ValueError(
                 f"workers={self.workers} have engines of their own, and engines={self.engines} are of a process that "
                 "plays the tasks itself: set one of cluster.workers and cluster.engines"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        """Refuse more than the cluster is said to have. A Ray at an address says itself what it has."""
+        cpus, gpus = self.cpus, None if self.address is not None else self.gpus or 0
+        for name, asked, there in (("cpus", self.asked_cpus, cpus), ("gpus", self.asked_gpus, gpus)):
+            if there is None or asked <= there + 1e-9:
+                continue
+            counts = {"workers": self.workers, "engines": self.engines, "learner ranks": self.learners - 1}
+            asking = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            hint = " (a count, not a limit on what they use) or leave it out" if name == "cpus" else ""
+            raise ValueError(
+                f"{asking} ask for {asked:g} {name.upper()[:-1]}s together, and cluster.{name}={there:g} is less: set "
+                f"cluster.{name}={math.ceil(asked)}{hint}, lower cluster.worker_{name} or cluster.learner_{name}, or "
+                "take fewer processes"
             )
         return self
 

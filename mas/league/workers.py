@@ -16,6 +16,7 @@ from rich.console import Console
 from mas.cluster.options import ClusterOptions
 from mas.cluster.pool import WorkerPool
 from mas.cluster.registry import open_cluster
+from mas.cluster.resources import with_room
 from mas.config.load import checked_config, parse_override
 from mas.config.options import WorkerOptions
 from mas.config.servers import CHAT, RunSource, chat_options
@@ -177,10 +178,10 @@ async def _setup(terms: Terms, world: LeagueWorld, options: WorkerOptions) -> Pl
 
 @dataclass(frozen=True, slots=True)
 class RunNeeds:
-    """What players from runs need of a worker. `keys`: variables that hold keys of servers, None: a server without."""
+    """What players from runs need of a worker. `keys`: variables that hold keys of servers that play roles."""
 
     digests: Mapping[str, str] = field(default_factory=dict)
-    keys: frozenset[str | None] = frozenset()
+    keys: frozenset[str] = frozenset()
     threads: int = 1
 
 
@@ -193,7 +194,7 @@ def _needs_of(runs: Mapping[str, RunSource], world: LeagueWorld, options: Worker
     from mas.league.trained_players import load_run, run_digest
     from mas.serving.model import device_of
 
-    keys, threads = set[str | None](), 1
+    keys, threads = set[str](), 1
     for name, source in runs.items():
         setup, why = load_run(source, world).setup, ""
         if setup.team.budget.run != Budget():
@@ -204,7 +205,7 @@ def _needs_of(runs: Mapping[str, RunSource], world: LeagueWorld, options: Worker
             why = "it plays on a GPU, and cluster.worker_gpus=0 leaves workers none: set it to 1, or to less"
         if why:
             raise ConfigError(f"player {name!r} cannot play in workers: {why}; or play without workers")
-        keys |= {peer.key_env for peer in setup.peers.values()}
+        keys |= {*setup.role_keys}
         threads = max(threads, setup.model.threads)
     digests = {name: run_digest(source) for name, source in runs.items()}
     return RunNeeds(digests, frozenset(keys), threads)
@@ -219,7 +220,7 @@ async def open_match_workers(count: int, setup: PlayerSetup, logs: Path) -> Asyn
     """
     options, arguments = setup.options, msgspec.json.encode(setup.matches)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(open_cluster(options, logs))
+        cluster = await stack.enter_async_context(open_cluster(with_room(options, count * options.worker_cpus), logs))
         spawns = [
             cluster.spawn(
                 "match", FACTORY, arguments, cpus=options.worker_cpus, gpus=options.worker_gpus, threads=setup.threads

@@ -29,6 +29,7 @@ from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, w
 from mas.observe.metrics import MetricsLog, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs import engine_worker, learner_rank, rollout_worker
+from mas.runs.named_files import file_digests
 from mas.runs.resolve import checked_for_training, resolve
 from mas.runs.worker_setup import setup_of
 from mas.serving.adapter_files import exported_files
@@ -95,6 +96,7 @@ def train_in_directory(
     console, path = console or Console(), Path(config.run_dir)
     # all checks and the base first: what cannot be trained leaves no directory behind
     setup = _checked(config, scenario, played, opponents, is_distributed=opening is not None)
+    files = file_digests(config, setup.team) if config.cluster.is_used else {}  # before they change
     resume = RunDirectory.holds_run(path) if resume is None else resume
     RunDirectory.check(path, resume=resume)
     if list_checkpoints(path / "checkpoints"):
@@ -108,7 +110,7 @@ def train_in_directory(
         check_engine(setup, base)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
-        kept, processes = run.checkpoints, None if base is None else _processes(config, base, run.path)
+        kept, processes = run.checkpoints, None if base is None else _processes(config, setup, files, base, run.path)
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(
@@ -140,17 +142,18 @@ def _checked(
     return setup
 
 
-def _processes(config: Config, base: BaseModel, run: Path) -> OpenProcesses:
+def _processes(
+    config: Config, setup: TrainSetup, files: Mapping[str, str], base: BaseModel, run: Path
+) -> OpenProcesses:
     """Starts the other processes of a run, which leave what they print in its directory."""
-    keys = [peer.key_env for peer in config.peers.values() if peer.key_env is not None]
-    options = config.cluster.model_copy(update={"environment": (*config.cluster.environment, *keys)})
     factories = Factories(
         worker=rollout_worker.FACTORY,
         engine=engine_worker.FACTORY,
         rank=learner_rank.FACTORY,
-        arguments=setup_of(config),
+        arguments=setup_of(config, setup.team, files),
+        environment=setup.role_keys,
     )
-    return lambda: open_processes(options, factories, base=base, logs=run / "workers")
+    return lambda: open_processes(config.cluster, factories, base=base, logs=run / "workers")
 
 
 def _check_gpus(config: Config, base: BaseModel) -> None:

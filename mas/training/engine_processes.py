@@ -11,7 +11,7 @@ from mas.cluster.records import Ref
 from mas.config.options import WorkerOptions
 from mas.core.concurrency import together
 from mas.core.engine import Generation, Request
-from mas.core.errors import CallFailed, ClusterError, EngineError, EngineLost, WorkerLost, error_named
+from mas.core.errors import CallExpired, CallFailed, ClusterError, EngineError, EngineLost, WorkerLost, error_named
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
 from mas.serving.publication import AdapterVersion
@@ -99,10 +99,10 @@ class ProcessReplica:
         return msgspec.msgpack.decode(await self._call("score", msgspec.msgpack.encode(order)), type=tuple[float, ...])
 
     async def restart(self) -> None:
-        """A fresh process in place of the one that is lost."""
+        """A fresh process in place of the one that is lost. A start that expires is one more loss."""
         try:
             self.handle = await self._cluster.respawn(self.handle)
-        except WorkerLost as error:
+        except (WorkerLost, CallExpired) as error:
             raise EngineLost(str(error)) from error
 
     async def close(self) -> None:

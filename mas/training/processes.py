@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mas.cluster.registry import open_cluster
+from mas.cluster.resources import with_room
 from mas.config.options import WorkerOptions
 from mas.serving.model import BaseModel
 from mas.serving.replicated_engine import ReplicatedEngine
@@ -35,12 +36,16 @@ OpenProcesses = Callable[[], AbstractAsyncContextManager[Processes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factories:
-    """What makes each kind of process, and of what; see `Cluster.spawn`."""
+    """What makes each kind of process, and of what; see `Cluster.spawn`.
+
+    `environment`: names of variables that rollout workers get beside the usual ones.
+    """
 
     worker: str
     engine: str
     rank: str
     arguments: bytes
+    environment: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -57,11 +62,17 @@ async def open_processes(
     """
     arguments, threads = factories.arguments, base.options.threads
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(open_cluster(options, logs))
+        cluster = await stack.enter_async_context(open_cluster(with_room(options, options.asked_cpus), logs))
         workers = engine = ranks = None
         if options.workers:
             workers = await start_workers(
-                cluster, options, factories.worker, arguments, origin=base.origin, threads=threads
+                cluster,
+                options,
+                factories.worker,
+                arguments,
+                origin=base.origin,
+                threads=threads,
+                environment=factories.environment,
             )
         if options.engines:
             engine = await start_engines(cluster, options, factories.engine, arguments, base=base)

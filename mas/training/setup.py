@@ -79,6 +79,14 @@ class Setup:
         return {name: role.adapter for name, role in self.team.roles.items()} | self.trained_adapters
 
     @property
+    def role_keys(self) -> tuple[str, ...]:
+        """The names of variables that hold the keys of servers whose models play roles."""
+        played = {role.peer for role in self.team.roles.values()}
+        return tuple(
+            sorted({one.key_env for name, one in self.peers.items() if name in played and one.key_env is not None})
+        )
+
+    @property
     def is_served_elsewhere(self) -> bool:
         """Whether a server elsewhere has the model, so that no weights are loaded here."""
         return self.engine.name == "openai"

@@ -106,12 +106,19 @@ class RolloutWorkers:
 
 
 async def start_workers(
-    cluster: Cluster, options: WorkerOptions, factory: str, arguments: bytes, *, origin: Origin, threads: int
+    cluster: Cluster,
+    options: WorkerOptions,
+    factory: str,
+    arguments: bytes,
+    *,
+    origin: Origin,
+    threads: int,
+    environment: Sequence[str] = (),
 ) -> RolloutWorkers:
     """Start the workers.
 
     Args:
-        factory, arguments: see `Cluster.spawn`; the worker has `hold`, `drop` and `play`.
+        factory, arguments, environment: see `Cluster.spawn`; the worker has `hold`, `drop` and `play`.
         origin: of the base of the adapters.
 
     Raises:
@@ -119,7 +126,13 @@ async def start_workers(
     """
     spawns = [
         cluster.spawn(
-            "rollout", factory, arguments, cpus=options.worker_cpus, gpus=options.worker_gpus, threads=threads
+            "rollout",
+            factory,
+            arguments,
+            cpus=options.worker_cpus,
+            gpus=options.worker_gpus,
+            threads=threads,
+            environment=environment,
         )
         for _ in range(options.workers)
     ]

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -141,6 +142,13 @@ def make_once(arguments: bytes) -> Worker:
     if not left:
         os._exit(3)
     left[0].unlink(missing_ok=True)
+    return Worker(arguments)
+
+
+def make_hanging(arguments: bytes) -> Worker:
+    """A worker, once this file is gone."""
+    while Path(arguments.decode()).exists():
+        time.sleep(0.05)
     return Worker(arguments)
 
 

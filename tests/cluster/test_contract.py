@@ -8,13 +8,16 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from cluster_cases import FACTORY, KINDS, is_running, running, until
 
+from mas import __version__
 from mas.cluster import Cluster, ClusterOptions, Handle, Ref, open_cluster
+from mas.cluster.records import WorkerSpec
 from mas.core.errors import CallExpired, CallFailed, ClusterError, ConfigError, NoResources, WorkerLost
 
 LIMIT_S = 60.0
@@ -30,6 +33,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "a secret")
         patch.setenv("HF_TOKEN", "passed on")
+        patch.setenv("JUDGE_KEY", "of some workers")
         options = ClusterOptions(
             kind=request.param,
             cpus=CPUS,
@@ -166,6 +170,24 @@ async def test_a_worker_sees_few_variables_and_no_secrets(worker: Handle) -> Non
     assert seen["OMP_NUM_THREADS"] == "3"
     assert seen["CUDA_VISIBLE_DEVICES"] == ""
     assert {"PATH", "HOME"} <= set(seen)
+
+
+async def test_variables_that_are_named_for_one_worker_reach_no_other(cluster: Cluster, worker: Handle) -> None:
+    handle = await cluster.spawn("named", FACTORY, environment=("JUDGE_KEY", "NOT_SET"))
+    seen = json.loads(await handle.call("environment", timeout_s=LIMIT_S))
+    assert (seen["JUDGE_KEY"], seen["HF_TOKEN"], "NOT_SET" in seen) == ("of some workers", "passed on", False)
+    assert "JUDGE_KEY" not in json.loads(await worker.call("environment", timeout_s=LIMIT_S))
+    await handle.stop()
+
+
+async def test_a_worker_with_another_version_of_mas_is_one_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver takes itself for another version than the one that its workers are started with."""
+    monkeypatch.setattr("mas.cluster.contract.WorkerSpec", partial(WorkerSpec, version="0.0.9"))
+    message = rf"ClusterError: the driver has mas 0\.0\.9, and node .+ has mas {re.escape(__version__)} in .+: install"
+    with pytest.raises(CallFailed, match=message):
+        await cluster.spawn("newer", FACTORY)
 
 
 async def test_a_worker_has_the_drivers_share_of_a_busy_cpu(worker: Handle) -> None:

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from mas.cluster import ClusterOptions, open_cluster
 from mas.cluster.environment import clean_environment
 from mas.cluster.registry import CLUSTERS
+from mas.cluster.resources import cores, with_room
+from mas.config.options import WorkerOptions
 from mas.core.errors import ClusterError, MissingPackage
 
 
@@ -30,6 +32,42 @@ from mas.core.errors import ClusterError, MissingPackage
 def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ClusterOptions.model_validate(options)
+
+
+def test_a_cluster_that_is_started_here_has_the_cpus_that_are_asked_for() -> None:
+    assert with_room(ClusterOptions(), cores() + 6.5).cpus == cores() + 7
+    assert with_room(ClusterOptions(kind="ray"), 0.5).cpus == cores()
+    assert with_room(ClusterOptions(cpus=1), 8).cpus == 1, "a number that is given stays"
+    assert with_room(ClusterOptions(kind="ray", address="auto"), 8).cpus is None, "of a Ray that others started"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"workers": 3, "cpus": 2},
+            r"3 workers ask for 3 CPUs together, and cluster\.cpus=2 is less: set cluster\.cpus=3",
+        ),
+        ({"engines": 2, "worker_cpus": 0.6, "cpus": 1}, r"2 engines ask for 1\.2 CPUs .*set cluster\.cpus=2"),
+        (
+            {"workers": 1, "learners": 3, "cpus": 2},
+            r"1 workers and 2 learner ranks ask for 3 CPUs .*cluster\.learner_cpus",
+        ),
+        ({"workers": 2, "worker_gpus": 1}, r"2 workers ask for 2 GPUs together, and cluster\.gpus=0 is less"),
+        ({"kind": "ray", "workers": 3, "worker_gpus": 0.5, "gpus": 1}, r"ask for 1\.5 GPUs .*set cluster\.gpus=2"),
+    ],
+)
+def test_processes_that_ask_for_more_than_the_cluster_has_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        WorkerOptions.model_validate(options)
+
+
+def test_processes_that_fit_or_whose_ray_others_started_are_not_refused() -> None:
+    assert WorkerOptions(workers=3, worker_cpus=0.1, learners=2, learner_cpus=0.7, cpus=1).asked_cpus == pytest.approx(
+        1
+    )
+    WorkerOptions(workers=2, worker_gpus=0.5, gpus=1)
+    WorkerOptions(kind="ray", address="auto", workers=8, worker_gpus=1)
 
 
 def test_without_ray_there_is_one_error_with_the_line_that_installs_it(
@@ -66,6 +104,12 @@ def test_workers_get_no_secrets_unless_they_are_named() -> None:
         "HF_HOME": "/hf",
         "HF_TOKEN": "t",
         "VLLM_API_KEY": "k",
+        "NCCL_PASSWD": "p",
+        "TORCH_PASSPHRASE": "p",
+        "HF_AUTH": "a",
+        "HF_PAT": "p",
+        "HF_pat": "p",
+        "HF_DATA_PATH": "/data",
         "MAS_BUS_PASSWORD": "p",
         "AWS_SECRET_ACCESS_KEY": "s",
         "LD_PRELOAD": "/x.so",
@@ -78,6 +122,12 @@ def test_workers_get_no_secrets_unless_they_are_named() -> None:
         "HF_HOME": "/hf",
         "HF_TOKEN": "t",
         "VLLM_API_KEY": None,
+        "NCCL_PASSWD": None,
+        "TORCH_PASSPHRASE": None,
+        "HF_AUTH": None,
+        "HF_PAT": None,
+        "HF_pat": None,
+        "HF_DATA_PATH": "/data",
         "MAS_BUS_PASSWORD": None,
         "AWS_SECRET_ACCESS_KEY": None,
         "LD_PRELOAD": None,

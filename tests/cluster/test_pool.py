@@ -75,6 +75,36 @@ async def test_a_worker_that_cannot_be_started_again_is_one_error(tmp_path: Path
             await opened.call("die", b"", "a call")
 
 
+@pytest.mark.parametrize("hanging", [1, 3])
+async def test_a_start_that_expires_is_one_more_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hanging: int
+) -> None:
+    """Starts that hang have two seconds; the others have as long as a busy machine needs."""
+    hangs = tmp_path / "hangs"
+    async with pool(tmp_path / "logs", 1, "cluster_workers:make_hanging", str(hangs).encode()) as opened:
+        cluster, started = opened._cluster, list[Handle]()
+        usual, respawn = cluster.options, cluster.respawn
+
+        async def watched(handle: Handle) -> Handle:
+            started.append(handle)
+            if len(started) <= hanging:
+                hangs.touch()
+                cluster.options = usual.model_copy(update={"start_s": 2.0})
+            else:
+                hangs.unlink()
+                cluster.options = usual
+            return await respawn(handle)
+
+        monkeypatch.setattr(cluster, "respawn", watched)
+        await opened._handles[0].kill()
+        if hanging == 1:
+            assert await opened.call("echo", b"again", "a call") == b"again"
+            assert opened.restarts == 2
+        else:
+            with pytest.raises(ClusterError, match=r"lost 3 times .*no answer to the factory within 2 s.*logs"):
+                await opened.call("echo", b"again", "a call")
+
+
 async def test_an_error_of_the_method_is_no_loss(tmp_path: Path) -> None:
     async with pool(tmp_path, 1) as opened:
         with pytest.raises(CallFailed, match="a bad value: 7"):

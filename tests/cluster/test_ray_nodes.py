@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import json
 import os
 import re
 import subprocess
@@ -49,6 +50,17 @@ async def test_nobody_at_the_address_is_one_error(tmp_path: Path) -> None:
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with ray_nodes(monkeypatch) as made:
         yield made
+
+
+async def test_named_variables_reach_the_workers_of_a_ray_that_was_joined(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node was started before the driver had them."""
+    monkeypatch.setenv("JUDGE_KEY", "of the driver")
+    options = ClusterOptions(kind="ray", address=nodes.address, start_s=600, environment=("JUDGE_KEY",))
+    async with open_cluster(options, tmp_path) as cluster:
+        handle = await cluster.spawn("worker", FACTORY)
+        assert json.loads(await handle.call("environment", timeout_s=120))["JUDGE_KEY"] == "of the driver"
 
 
 async def test_a_node_that_goes_takes_its_worker_which_starts_again_elsewhere(nodes: Any, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ RUN = ("run", "--game", TIC_TAC_TOE, "--player", "a=random", "--player", "b=rand
         (("--workers", "2", "--player", "c=minmax"), "Did you mean 'minimax'"),
         (("--workers", "2", "--player", "c=run:nowhere@3"), "nowhere"),
         (("--workers", "2", "--games", "3"), "a multiple of 2"),
-        (("--workers", "2", "cluster.cpus=1"), "asks for 1 CPUs and 0 GPUs; this cluster has 1 CPUs"),
+        (("--workers", "2", "cluster.cpus=1"), r"2 workers ask for 2 CPUs together, and cluster\.cpus=1 is less"),
     ],
 )
 def test_what_is_refused_before_any_game(

@@ -18,14 +18,23 @@ from test_workers import is_alive
 from mas.cluster.handle import Handle
 from mas.config.options import Config
 from mas.core.engine import AdapterRef, Generation, Request, Sampling
-from mas.core.errors import ConfigError, EngineError, RefusedRequest, TrainingError
+from mas.core.errors import (
+    CallExpired,
+    ClusterError,
+    ConfigError,
+    EngineError,
+    EngineLost,
+    RefusedRequest,
+    TrainingError,
+    WorkerLost,
+)
 from mas.runs import engine_worker
 from mas.runs.resolve import resolve_training
 from mas.runs.worker_setup import setup_of
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_processes
-from mas.training.engine_processes import EngineVersionOrder, GenerateOrder, ScoreOrder
+from mas.training.engine_processes import EngineVersionOrder, GenerateOrder, ProcessReplica, ScoreOrder
 from mas.training.processes import Processes
 from mas.training.trainer import Trainer
 from mas.training.version_orders import packed_files
@@ -107,6 +116,17 @@ async def test_a_replica_that_hangs_is_killed_and_started_again(
     assert steps.episodes == alone.episodes
     assert len(stopped) == 1
     assert not is_alive(stopped[0])
+
+
+@pytest.mark.parametrize("error", [WorkerLost("gone"), CallExpired("no answer to the factory within 120 s")])
+async def test_a_start_that_is_lost_or_expires_is_a_loss_of_the_replica(error: ClusterError) -> None:
+    class Expiring:
+        async def respawn(self, handle: object) -> Handle:
+            raise error
+
+    replica = ProcessReplica(Expiring(), None, None, "float32")  # type: ignore[arg-type]
+    with pytest.raises(EngineLost, match=str(error)):
+        await replica.restart()
 
 
 @pytest.mark.parametrize("mode", ["tree", "parallel"])

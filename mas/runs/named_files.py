@@ -1,0 +1,98 @@
+"""Digests of the team and of the files that a configuration names: every process of a run must have the same.
+
+A digest is of a file's own bytes: what the file itself imports or reads is not looked at.
+"""
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mas.algorithms.registry import SHIPPED
+from mas.config.access import paths_in, scalars
+from mas.config.options import Config
+from mas.core.errors import ConfigError
+from mas.core.team import TeamSpec
+from mas.core.user_code import is_code
+
+_SAVED = ("state.json", "dataset_dict.json")
+"""One of them is in every directory that `datasets` saved."""
+_TO_DO = "put it back as it was, or start a new training in another run_dir"
+
+
+def team_digest(team: TeamSpec) -> str:
+    """SHA-256 of a team, wherever it came from."""
+    return hashlib.sha256(json.dumps(team.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def file_digests(config: Config, team: TeamSpec) -> dict[str, str]:
+    """Name -> SHA-256 of each file of tasks, of code and of an algorithm's options, as the configuration or the team
+    names it, and of each module that is imported. The team's file is left out: what counts is the team."""
+    return {name: _digest(files) for name in _names(config, team) if (files := _files_of(name))}
+
+
+def check_files(digests: Mapping[str, str]) -> None:
+    """Refuse files that have changed since their digests were made. What is not here, or not yet imported, is not
+    looked at: if it is needed, reading it fails.
+
+    Raises:
+        ConfigError: says which one, where, and what to do.
+    """
+    for name, digest in digests.items():
+        files = _files_of(name)
+        if files and _digest(files) != digest:
+            raise ConfigError(
+                f"{name} on node {platform.node()} is another file than the one that this training began with: {_TO_DO}"
+            )
+
+
+def check_team(team: TeamSpec, digest: str, name: str) -> None:
+    """Refuse another team than the one of this digest. `name`: `algorithm.team`.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    if team_digest(team) != digest:
+        raise ConfigError(
+            f"algorithm.team={name} on node {platform.node()} is another team than the one that this training began "
+            f"with: {_TO_DO}"
+        )
+
+
+def _names(config: Config, team: TeamSpec) -> Iterator[str]:
+    """What may be files or modules, without the names of objects in them."""
+    arms = config.train.tasks.arms
+    options: list[object] = [config.scenario.options, *(arm.options for arm in arms.values())]
+    if config.algorithm.code not in SHIPPED:
+        options.append(config.algorithm.options)
+    code = [config.scenario.name, *(arm.scenario for arm in arms.values()), config.algorithm.code]
+    for _, value in scalars([options, code, [role.type for role in team.roles.values()]], ""):
+        if not isinstance(value, str):
+            continue
+        place, _, attribute = value.rpartition(":")
+        if is_code(value) and place and attribute.isidentifier():
+            yield place
+        else:
+            yield from paths_in(value)
+
+
+def _files_of(name: str) -> list[Path]:
+    """The file, those of a saved data set, or the file of an imported module that is no part of mas."""
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    if any((path / mark).is_file() for mark in _SAVED):
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    module = None if name.split(".")[0] == "mas" else sys.modules.get(name)
+    source = getattr(module, "__file__", None)
+    return [] if source is None else [Path(source)]
+
+
+def _digest(files: list[Path]) -> str:
+    found = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as content:
+            found.update(f"{path.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return found.hexdigest()
