@@ -9,6 +9,7 @@ from typing import Any
 from mas.cluster.registry import open_cluster
 from mas.cluster.resources import with_room
 from mas.config.options import WorkerOptions
+from mas.core.concurrency import together
 from mas.serving.model import BaseModel
 from mas.serving.replicated_engine import ReplicatedEngine
 from mas.training.engine_processes import start_engines
@@ -52,7 +53,7 @@ class Factories:
 async def open_processes(
     options: WorkerOptions, factories: Factories, *, base: BaseModel, logs: Path
 ) -> AsyncIterator[Processes]:
-    """Start the processes that the options name, and end them with the block.
+    """Start the processes that the options name, side by side, and end them with the block.
 
     Args:
         base: of the process that trains; the others load the same one. logs: a directory for what they print.
@@ -63,21 +64,29 @@ async def open_processes(
     arguments, threads = factories.arguments, base.options.threads
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(with_room(options, options.asked_cpus), logs))
-        workers = engine = ranks = None
-        if options.workers:
-            workers = await start_workers(
-                cluster,
-                options,
-                factories.worker,
-                arguments,
-                origin=base.origin,
-                threads=threads,
-                environment=factories.environment,
-            )
-        if options.engines:
-            engine = await start_engines(cluster, options, factories.engine, arguments, base=base)
-            stack.push_async_callback(engine.close)
-        if options.learners > 1:
-            ranks = await start_ranks(cluster, options, factories.rank, arguments, base=base)
-            stack.callback(ranks.end)
+        workers, engine, ranks = None, None, None
+
+        async def start_players() -> None:
+            nonlocal workers, engine
+            if options.workers:
+                workers = await start_workers(
+                    cluster,
+                    options,
+                    factories.worker,
+                    arguments,
+                    origin=base.origin,
+                    threads=threads,
+                    environment=factories.environment,
+                )
+            if options.engines:
+                engine = await start_engines(cluster, options, factories.engine, arguments, base=base)
+                stack.push_async_callback(engine.close)
+
+        async def start_learners() -> None:
+            nonlocal ranks
+            if options.learners > 1:
+                ranks = await start_ranks(cluster, options, factories.rank, arguments, base=base)
+                stack.callback(ranks.end)
+
+        await together([start_players(), start_learners()], "start")
         yield Processes(workers=workers, engine=engine, ranks=ranks)

@@ -9,7 +9,7 @@ from cluster_cases import until
 from mas.cluster import ClusterOptions
 from mas.cluster.handle import Handle
 from mas.cluster.link import Link
-from mas.cluster.records import Done, Heartbeat, Outcome, Ref, WorkerSpec
+from mas.cluster.records import Done, HeartbeatReply, Outcome, Ref, WorkerSpec
 
 HUNG_S = 0.2
 
@@ -27,14 +27,14 @@ class Heart(Link):
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         return Done(payload)
 
-    async def ping(self) -> Heartbeat:
+    async def ping(self) -> HeartbeatReply:
         self.asked += 1
         if not self.stands_still:
             await asyncio.Event().wait()
         if self.asked == 1:
             time.sleep(HUNG_S + 1.0)  # noqa: ASYNC251 - as what starts vLLM in this process does
             await asyncio.sleep(0.001)
-        return Heartbeat(rss_bytes=7)
+        return HeartbeatReply(rss_bytes=7)
 
     async def stop(self) -> None:
         """Nothing."""

@@ -167,7 +167,7 @@ async def test_the_cluster_of_a_run_has_the_cpus_of_its_processes_and_keys_reach
         return opened[-1]
 
     monkeypatch.setattr(processes, "open_cluster", open_cluster)
-    base: Any = SimpleNamespace(options=SimpleNamespace(threads=1), origin=None)
+    base: Any = SimpleNamespace(options=SimpleNamespace(threads=1), origin=None, blocks=None)
     factories = Factories(worker="a:a", engine="a:a", rank="a:a", arguments=b"", environment=("HELPER_KEY",))
     options = WorkerOptions(workers=cores() + 5, learners=2)
     async with processes.open_processes(options, factories, base=base, logs=tmp_path):
