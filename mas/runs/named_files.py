@@ -19,7 +19,9 @@ from mas.core.user_code import is_code
 
 _SAVED = ("state.json", "dataset_dict.json")
 """One of them is in every directory that `datasets` saved."""
-_TO_DO = "put it back as it was, or start a new training in another run_dir"
+_OF_SAVED = ("*.json", "*.arrow", "*/*.json", "*/*.arrow")
+"""What `datasets` saves of a set, or of each part of it."""
+_TO_DO = "put it back as it was, or give the command again"
 
 
 def team_digest(team: TeamSpec) -> str:
@@ -44,7 +46,8 @@ def check_files(digests: Mapping[str, str]) -> None:
         files = _files_of(name)
         if files and _digest(files) != digest:
             raise ConfigError(
-                f"{name} on node {platform.node()} is another file than the one that this training began with: {_TO_DO}"
+                f"{name} on node {platform.node()} is another file than the process that trains read at its start: "
+                f"{_TO_DO}"
             )
 
 
@@ -56,8 +59,8 @@ def check_team(team: TeamSpec, digest: str, name: str) -> None:
     """
     if team_digest(team) != digest:
         raise ConfigError(
-            f"algorithm.team={name} on node {platform.node()} is another team than the one that this training began "
-            f"with: {_TO_DO}"
+            f"algorithm.team={name} on node {platform.node()} is another team than the process that trains has "
+            f"read at its start: {_TO_DO}"
         )
 
 
@@ -81,10 +84,13 @@ def _names(config: Config, team: TeamSpec) -> Iterator[str]:
 def _files_of(name: str) -> list[Path]:
     """The file, those of a saved data set, or the file of an imported module that is no part of mas."""
     path = Path(name)
-    if path.is_file():
-        return [path]
-    if any((path / mark).is_file() for mark in _SAVED):
-        return sorted(file for file in path.rglob("*") if file.is_file())
+    try:
+        if path.is_file():
+            return [path]
+        if any((path / mark).is_file() for mark in _SAVED):
+            return sorted(file for pattern in _OF_SAVED for file in path.glob(pattern))
+    except OSError:  # a text that is no path, or a directory that may not be read
+        return []
     module = None if name.split(".")[0] == "mas" else sys.modules.get(name)
     source = getattr(module, "__file__", None)
     return [] if source is None else [Path(source)]

@@ -58,10 +58,15 @@ class ShardedBlocks:
         shard: what this process holds.
 
     Raises:
-        ModelError: transformers does not say what the model's blocks are, or FSDP2 lays them out otherwise.
+        ModelError: transformers does not say what the model's blocks are, FSDP2 lays them out otherwise, or this torch
+            cannot reset it after a loss.
     """
 
     def __init__(self, model: PreTrainedModel, shard: Shard, device: torch.device) -> None:
+        if not hasattr(FSDPModule, "reset_iter_state"):
+            raise ModelError(
+                f"torch {torch.__version__} is too old for cluster.shard_base: install torch 2.13 or later"
+            )
         self.shard = shard
         self._source: BlockSource | None = None
         self._blocks: list[Any] = []

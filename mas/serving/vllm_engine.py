@@ -243,7 +243,11 @@ class VllmEngine:
                     raise EngineLost(f"vLLM died, and was restarted {self.restarts} times before: {cause}") from cause
                 self.restarts += 1
                 dead.shutdown()
-                fresh = await _start(self.base, self._arguments)
+                try:
+                    fresh = await _start(self.base, self._arguments)
+                except ModelError as error:  # such as memory that the dead one has not freed yet
+                    cause = error
+                    continue
                 try:
                     for version in [*self._loaded.values()]:
                         await fresh.add_lora(_lora(version))

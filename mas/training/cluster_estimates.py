@@ -151,17 +151,19 @@ def plan_cluster(setup: Setup, footprint: Footprint, work: Work) -> ClusterPlan:
     if not trained:
         raise ConfigError(f"algorithm={setup.algorithm.name} trains no adapter of team {setup.team.name!r}")
     options, slots = setup.cluster, AdapterSlots(trained, setup.train.staleness)
+    is_sharded = options.shard_base and computes_on_gpu(setup)  # on a CPU the whole base is loaded there first
     rank = ProcessNeeds(
         kind=RANK,
         count=options.learners - 1,
-        base=footprint.sharded_weights(options.learners) if options.shard_base else footprint.weights,
+        base=footprint.sharded_weights(options.learners) if is_sharded else footprint.weights,
         adapters=WEIGHTS_AND_GRADIENTS * trained * footprint.adapter,
         optimiser=MOMENTS * trained * footprint.adapter,
         activations=learner_bytes(setup, footprint, work),
+        host=PROCESS + footprint.weights * is_sharded,
     )
     servers = 1 + len(setup.engine.remote.replicas) if setup.engine.name == "vllm_server" else 0
     engine = partial(_engine, setup, footprint, work, slots)
-    driver = replace(rank, kind=DRIVER, count=1, host=PROCESS + slots.versions * footprint.adapter)
+    driver = replace(rank, kind=DRIVER, count=1, host=rank.host + slots.versions * footprint.adapter)
     if not options.engines and not servers:
         own = engine(rows_in_flight(setup, 1, is_evaluating=True, is_sampling=not options.workers))
         has_other = setup.engine.name == "vllm"  # which loads a base of its own

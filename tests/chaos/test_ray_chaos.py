@@ -41,13 +41,19 @@ def test_a_node_that_goes_changes_nothing_of_a_training(
     nodes: Any, tmp_path: Path, kind: str, seed: int, small_overrides: tuple[str, ...]
 ) -> None:
     draw, run, whole = random.Random(f"{kind}-{seed}"), tmp_path / "run", tmp_path / "whole"
-    words = (*PROCESSES[kind], *small_overrides, "cluster.start_s=600")
+    words = (
+        *PROCESSES[kind],
+        *small_overrides,
+        "cluster.start_s=600",
+        "train.steps=60",
+    )  # a node takes seconds to join
     assert Life(whole, *words, "cluster.cpus=6").end() == 0, (tmp_path / "whole.log").read_text()
     first = nodes.add_node(num_cpus=6, node_ip_address="127.0.0.1")
     life = Life(run, *words, "cluster=ray", f"cluster.address={nodes.address}")
-    life.wait_for_step(draw.randint(1, 4))
+    life.wait_for_step(1)
     nodes.add_node(num_cpus=6, node_ip_address="127.0.0.1")
     time.sleep(draw.uniform(0.0, 1.0))
+    assert life.steps() < 50, "it is nearly done"
     assert life.process.poll() is None, "it ended first"
     nodes.remove_node(first, allow_graceful=False)
     assert life.end() == 0, (tmp_path / "run.log").read_text()

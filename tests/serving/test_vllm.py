@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
@@ -18,7 +19,7 @@ from loud import loud_adapter
 from mas.config.load import load_config
 from mas.config.options import EngineOptions, ModelOptions, TinyOptions
 from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling
-from mas.core.errors import ConfigError, EngineError, ModelError, NotServed, TrainingError
+from mas.core.errors import ConfigError, EngineError, EngineLost, ModelError, NotServed, TrainingError
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
@@ -339,6 +340,26 @@ async def test_an_engine_that_dies_is_started_again_with_its_adapters(served: Vl
             os.kill(child.pid, signal.SIGKILL)
     assert_same(await served.generate(request(1, "a")), wanted)
     assert served.restarts == 1
+
+
+async def test_a_start_that_fails_is_one_more_loss(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the memory of the one that died is not free yet."""
+    options, arguments, dead = (
+        EngineOptions(name="vllm", restarts=2),
+        SimpleNamespace(worker_extension_cls=""),
+        SimpleNamespace(),
+    )
+    dead.shutdown = lambda: None
+    engine, starts = VllmEngine(base, options, arguments, dead), []
+
+    async def start(*_: object) -> None:
+        starts.append(1)
+        raise ModelError("no memory is free")
+
+    monkeypatch.setattr("mas.serving.vllm_engine._start", start)
+    with pytest.raises(EngineLost, match="restarted 2 times before: no memory is free"):
+        await engine._restart(dead, RuntimeError("it died"))
+    assert (engine.is_lost, len(starts)) == (True, 2)
 
 
 @pytest.mark.nightly(shard=False)  # another start

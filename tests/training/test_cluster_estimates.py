@@ -92,13 +92,14 @@ def test_learner_ranks_are_counted_and_hold_their_part_of_a_sharded_base() -> No
     for words, wanted in (
         (("cluster.learners=4", "cluster.engines=1"), 1000),
         # 200 of 1000 are outside of blocks, 800 / 4 is a part, and a gathered block is there twice: 200 + 200 + 2 x 100
-        (("cluster.learners=4", "cluster.engines=1", "cluster.shard_base=true"), 600),
+        (("cluster.learners=4", "cluster.engines=1", "cluster.shard_base=true", "model.device=cuda"), 600),
+        (("cluster.learners=4", "cluster.engines=1", "cluster.shard_base=true"), 1000),  # all is loaded there first
     ):
         found = kinds(plan_cluster(setup_of(*words), footprint, WORK))
         driver, rank = found[DRIVER], found[RANK]
         assert (rank.count, rank.base, driver.base) == (3, wanted, wanted)
         assert (rank.adapters, rank.optimiser, rank.activations) == (4 * 160, 4 * 160, driver.activations)
-        assert rank.host == PROCESS
+        assert rank.host == PROCESS + (1000 if wanted == 600 else 0)
         assert found[REPLICA].base == 1000
 
 

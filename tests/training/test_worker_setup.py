@@ -76,7 +76,7 @@ def test_another_team_is_refused(config: Config, load: Callable[[bytes], TrainSe
     team = yaml.safe_load(Path("team.yaml").read_text())
     next(iter(team["roles"].values()))["temperature"] = 0.123
     Path("team.yaml").write_text(yaml.safe_dump(team))
-    message = r"^algorithm\.team=team\.yaml on node .+ is another team than .+ began with: put it back"
+    message = r"^algorithm\.team=team\.yaml on node .+ is another team than .+ has read at its start: put it back"
     with pytest.raises(ConfigError, match=message):
         load(arguments)
 
@@ -87,7 +87,7 @@ def test_another_file_is_refused_before_its_code_runs(
 ) -> None:
     arguments, text = setup_of(config), Path(name).read_text()
     Path(name).write_text("raise SystemExit")
-    message = rf"^{name} on node .+ is another file than .+ began with: put it back as it was, or start a new training"
+    message = rf"^{name} on node .+ is another file than .+ read at its start: put it back as it was, or give"
     with pytest.raises(ConfigError, match=message):
         load(arguments)
     Path(name).write_text(text)
@@ -174,3 +174,10 @@ async def test_the_cluster_of_a_run_has_the_cpus_of_its_processes_and_keys_reach
         pass
     assert opened[0].options.cpus == cores() + 6
     assert opened[0].spawned == {"rollout": ("HELPER_KEY",), "learner": ()}
+
+
+def test_texts_that_are_no_paths_have_no_digest() -> None:
+    config = load_config(["scenario=relay"])
+    scenario = config.scenario.model_copy(update={"options": {"instructions": "x" * 300 + "/and", "more": "y" * 300}})
+    team = resolve(config).team
+    assert file_digests(config.model_copy(update={"scenario": scenario}), team) == file_digests(config, team)
