@@ -18,6 +18,7 @@ import pytest
 from test_training_chaos import untimed, written
 
 from mas.observe.metrics import read_metrics
+from mas.training.checkpoint import checkpoint_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly(shard=False), pytest.mark.timeout(1200)]
 WORDS = (
@@ -34,6 +35,7 @@ class Life:
 
     def __init__(self, run: Path, *overrides: str) -> None:
         self.run, self.seen, self.began = run, set[int](), time.time()
+        self._resumed = max(checkpoint_steps(run / "checkpoints"), default=0)
         with (run.parent / f"{run.name}.log").open("a") as log:
             words = [*WORDS, *overrides, f"run_dir={run}"]
             self.process = subprocess.Popen([sys.executable, "-m", "mas", "train", *words], stdout=log, stderr=log)
@@ -56,10 +58,12 @@ class Life:
         return max((line["step"] for line in read_metrics(self.run / "metrics.jsonl")), default=0)
 
     def wait_for_step(self, step: int) -> None:
-        """Until it is done, and this life has begun to train: a process that is lost before that is an error."""
-        self._wait(lambda: self.steps() >= step and self._has_written())
+        """Until it is done, and one of this life: a process that is lost while it starts for the first time is an
+        error."""
+        self._wait(lambda: self._has_written() and self.steps() >= max(step, self._resumed + 1))
 
     def _has_written(self) -> bool:
+        """Lines behind the last checkpoint are this life's."""
         return (self.run / "metrics.jsonl").stat().st_mtime > self.began
 
     def child(self, kind: str, draw: random.Random) -> int:
