@@ -60,7 +60,7 @@ class Life:
     def wait_for_step(self, step: int) -> None:
         """Until it is done, and one of this life: a process that is lost while it starts for the first time is an
         error."""
-        self._wait(lambda: self._has_written() and self.steps() >= max(step, self._resumed + 1))
+        self._wait(lambda: self.steps() >= max(step, self._resumed + 1) and self._has_written())
 
     def _has_written(self) -> bool:
         """Lines behind the last checkpoint are this life's."""
