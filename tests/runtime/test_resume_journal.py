@@ -79,5 +79,5 @@ def test_another_file_is_no_journal(tmp_path: Path) -> None:
     path = tmp_path / "notes.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE note (text TEXT)")
-    with pytest.raises(JournalError, match="is no journal of version 1"):
+    with pytest.raises(JournalError, match="is no journal of version 2"):
         Journal.open(path)
