@@ -46,7 +46,7 @@ lint: $(TEST)/installed ## Style, types and layers
 	$(TEST)/bin/mypy
 	$(TEST)/bin/lint-imports
 
-test: lint mosquitto ## Style, types, layers, and every test at its default cases; 10 to 20 minutes on two cores
+test: lint mosquitto ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
 	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
 
 test-all: lint mosquitto ## The same with every case: nightly, and before a release

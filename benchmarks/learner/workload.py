@@ -80,8 +80,8 @@ class WorkloadOptions(Options):
     logarithm, as completions are: many short ones, a few long ones. `rows_per_forward`: of those that pad.
     `peft_packed_tokens`: most tokens in one forward of PEFT's packed loop, whose attention costs their square;
     `micro_batch_tokens`: the learner's option of that name. `max_gap`: how far gradients (relative, in norm) and losses
-    of mas and the others may be from the padded loop's. `peak_tflops`: of the device in `dtype`, to tell which share of
-    it is used; None: as the device's name says, if it is known, else that share is left out. `sweep` None: everybody
+    of mas and the others may be from the padded loop's. `peak_tflops`: of the device in `dtype`, which MFU is a
+    share of; None: that of the device's data sheet; for an unknown device there is no MFU. `sweep` None: everybody
     competes at this size. `model`: a pretrained model of this shape; None: random weights.
     """
 

@@ -46,7 +46,7 @@ def take_lock(path: Path) -> int:
 
 
 def opened(path: Path, durability: Durability) -> sqlite3.Connection:
-    """The file, made if there is none, and rid of what died with its process.
+    """Open the file, or make it if there is none, and delete what was of use to an ended process only.
 
     Raises:
         JournalError: it is no journal. OSError, sqlite3.Error: it cannot be used.

@@ -140,9 +140,13 @@ class Handle:
     async def _answer(self, what: str, work: Coroutine[Any, Any, Outcome], limit_s: float | None) -> Outcome:
         """The outcome, unless the worker ends or time is up before."""
         task = asyncio.create_task(work, name=f"cluster-{self.name}-{what}")
+        loop = asyncio.get_running_loop()
         try:
             ends: set[asyncio.Future[Any]] = {task, self._ended}
+            began = loop.time()
             await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if limit_s is not None and loop.time() - began > limit_s + _STILL_S:  # an answer may be there, and not read
+                await asyncio.wait(ends, timeout=_STILL_S, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             if self._ended.done():

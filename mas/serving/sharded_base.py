@@ -4,9 +4,9 @@ Every rank holds 1/W of each weight matrix of each transformer block. A block's 
 pass and again before its backward pass, and freed after each. Norms and biases of blocks, the embedding and the head
 are whole on every rank. Nothing is reduced, as the base is frozen.
 
-FSDP2 needs no process group here: it is told how many ranks there are, and gathers blocks through a `BlockSource`. So
-ranks may meet again and again, and no default process group is made. Until there is a source, blocks are gathered from
-a whole copy in the host's memory, which the process keeps from loading them; it is dropped with `connect`.
+FSDP2 is told how many ranks there are, and gathers blocks through a `BlockSource` in place of a process group. So a
+new group can be formed after every loss, and no default process group is made. Until there is a source, blocks are
+gathered from a whole copy in the host's memory, which the process keeps from loading them; `connect` drops it.
 
 Leaves out on purpose: gathering the next block while one computes, and gathers that do not pass through the host's
 memory.

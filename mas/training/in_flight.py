@@ -171,8 +171,8 @@ class BatchesInFlight:
             await flight.leases.aclose()
 
     def metrics(self) -> dict[str, Any]:
-        """Of the last step, by the names that metrics have; none where batches are not in flight, but for
-        `groups_dropped` of a run that goes on without staleness.
+        """Of the last step, by the names that metrics have. Without staleness and workers there is only
+        `groups_dropped`, in a step whose batch a checkpoint of a run with staleness held.
 
         `batches` in flight while the learner works, `groups_dropped` as too old, seconds that the learner `waited` for
         the batch, that the batch was `played`, and in which neither a batch nor an evaluation was played since the step

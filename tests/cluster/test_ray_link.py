@@ -57,7 +57,7 @@ def test_named_variables_reach_an_actor_but_not_the_arguments_that_ray_stores(mo
     made, given = link(Session()), list[object]()
     monkeypatch.setenv("HF_TOKEN", "a token")
     monkeypatch.setenv("PEER_KEY", "a key")
-    monkeypatch.setenv("OTHER_KEY", "of nobody")
+    monkeypatch.setenv("OTHER_KEY", "not asked for")
     monkeypatch.delenv("NOT_SET", raising=False)
 
     def options(**chosen: object) -> object:
@@ -77,7 +77,7 @@ async def test_an_actor_has_the_drivers_values_and_keeps_those_that_the_driver_d
     """As on a node that has other values than the driver, or has one that the driver does not have."""
     from mas.cluster import ray_actor
 
-    node = {"HF_TOKEN": "of the node", "NOT_SET": "of the node", "OTHER_KEY": "of nobody"}
+    node = {"HF_TOKEN": "of the node", "NOT_SET": "of the node", "OTHER_KEY": "not asked for"}
     monkeypatch.setattr(ray_actor, "_redirect", lambda _: None)
     monkeypatch.setattr(os, "environ", node)
     names = ["HF_TOKEN", "PEER_KEY", "NOT_SET"]

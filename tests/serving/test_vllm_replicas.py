@@ -1,4 +1,4 @@
-"""Two real vLLM servers as one engine: training goes on over both while one is killed and started again by others."""
+"""Two real vLLM servers as one engine: training continues while the test kills one of them and starts it again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
