@@ -138,10 +138,15 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out."""
 
-    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
-        """Token ids of a two-message conversation ready to be continued by the assistant, whose answer begins so.
+    def chat(
+        self, system: str, user: str, prefill: str = "", earlier: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, ...]:
+        """Token ids of a conversation ready to be continued by the assistant, whose answer begins with `prefill`.
 
         An empty system message is left out: the model's template may then add its own.
+
+        Args:
+            earlier: (user message, assistant's answer) of what was said between the system message and `user`.
 
         Raises:
             EngineError: the model has no chat template.

@@ -69,6 +69,9 @@ class RoleSpec(Options):
         constraint: the texts that its output may be, for engines that can hold it to them; None: any.
         top_k, top_p, min_p: which tokens are drawn, see `mas.core.engine.Sampling`; as they are, any.
         context: messages shown: the last of each sender in this turn (`inbox`), all of this turn (`turn`), or none.
+        history: how many of its own earlier calls in the episode a model that follows instructions is shown, as the
+            beginning of the conversation: what it was asked as the user's messages, its answers as its own. None: with
+            `ask` none; else those of this team turn, as `context` says: the last one (`inbox`), all, or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
         voice: whether the engine speaks or a person is asked; a person's role has no adapter and is never trained.
@@ -92,6 +95,7 @@ class RoleSpec(Options):
     reject_text: str = "reject"
     failure_route: str | None = None
     context: Context = "inbox"
+    history: Annotated[int, Field(ge=0)] | None = None
     adapter: str | None = None
     trainable: bool = True
     peer: str | None = None
@@ -149,11 +153,20 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         messages: payloads addressed to it in this team turn, oldest first.
         own: its own earlier outputs in this team turn, oldest first.
+        past: its earlier calls, oldest first, this team turn's last: as many as its role's `history` asks for.
     """
 
     observation: Observation
     messages: tuple[Message, ...] = ()
     own: tuple[Payload, ...] = ()
+    past: tuple["EarlierCall", ...] = ()
+
+
+class EarlierCall(msgspec.Struct, frozen=True):
+    """What an agent was asked before, as a view without a `past`, and what it answered."""
+
+    view: View
+    answer: Payload
 
 
 @runtime_checkable
@@ -171,6 +184,9 @@ class Role(Protocol):
 
     def chat(self, view: View) -> tuple[str, str]:
         """System and user message, for models that follow instructions; an empty system message is left out."""
+
+    def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
+        """What stands between the two in a conversation: (user message, answer) of earlier calls, oldest first."""
 
     def prefill(self, view: View) -> str:
         """How the answer begins in a chat, often with nothing: part of the prompt, not of the answer."""

@@ -185,7 +185,8 @@ def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
     """A run as a player of a world. Needs no model.
 
     Raises:
-        RunDirectoryError: no such run. ConfigError: it plays another game, or not every seat of it.
+        RunDirectoryError: no such run. ConfigError: it plays another game, or not every seat of it, or one of its roles
+        has a `history`.
     """
     uses = (*PLAYS, "start") if source.step == 0 else PLAYS
     config = load_run_config(source.path, uses=uses)
@@ -198,8 +199,18 @@ def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
     setup = resolve(config, scenario)
     _check_seats(source, setup.team, wanted.seats)
+    _check_history(source, setup.team)
     own = build_scenario(world.seen_as(full_options(config.scenario)))
     return LoadedRun(source, setup, own)
+
+
+def _check_history(source: RunSource, team: TeamSpec) -> None:
+    for role, spec in team.roles.items():
+        if spec.history:
+            raise ConfigError(
+                f"role {role!r} of run {source.path} has history: {spec.history}, and a player is asked about one move "
+                "at a time, without what it said before: train it without a history"
+            )
 
 
 def _check_seats(source: RunSource, team: TeamSpec, seats: Sequence[str]) -> None:

@@ -122,7 +122,7 @@ class SeatPlay:
         environment, say = self._environment, self._console.print
         legal = environment.legal(seat)
         say(Text(f"you are {seat}", style="bold"))
-        say(Text(seen_text(environment.observe(view_of(environment, seat)).fields, (), ())))
+        say(Text(seen_text(environment.observe(view_of(environment, seat)).fields)))
         if legal is not None:
             say(Text(_possible(legal), style="dim"))
         while line := self._read_line():

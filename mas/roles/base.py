@@ -5,14 +5,25 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+import msgspec
+
 from mas.core.engine import Grammar, why_invalid_grammar
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
 from mas.core.naming import did_you_mean
-from mas.core.role import USUAL_ITEMS, Message, RoleSpec, View
+from mas.core.role import USUAL_ITEMS, EarlierCall, Message, RoleSpec, View
 from mas.core.template import EXPERIENCES, Template, parse_template
-from mas.roles.chat import NOTHING_SEEN, choices_rule, kind_rule, learned, list_rule, seen_text
+from mas.roles.chat import (
+    NOTHING_SEEN,
+    answer_text,
+    choices_rule,
+    kind_rule,
+    learned,
+    list_rule,
+    seen_text,
+    strip_thought,
+)
 
 _MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 NOTHING = "none"
@@ -24,9 +35,6 @@ def listed(text: str) -> tuple[str, ...]:
     lines = (_MARK.sub("", line, count=1).strip() for line in text.splitlines() if line.strip())
     items = tuple(line for line in lines if line)
     return () if [item.strip(".").casefold() for item in items] == [NOTHING] else items
-
-
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
 class PromptedRole:
@@ -110,22 +118,55 @@ class PromptedRole:
 
         The system message, which may be empty, is `instructions` and what it has learned; without instructions who it
         is and its duty. The user message is `ask`, filled, or what it sees, and then how an answer must look: with
-        `ask` what `format` says.
+        `ask` what `format` says. Behind an earlier call of the same team turn that `earlier` shows, a user message
+        without `ask` has only what is new.
 
         Raises:
             ConfigError: `ask` reads a field that the observation does not have.
         """
         instructions, experiences = self.spec.instructions.strip(), self.spec.experiences
         if self._ask is not None:
-            is_placed = EXPERIENCES in self._ask.names
-            system = [instructions, *(() if is_placed else learned(experiences))]
-            user = [self._filled(self._ask, view, experiences if is_placed else ()), self.spec.format]
+            system = [instructions, *(() if EXPERIENCES in self._ask.names else learned(experiences))]
         else:
-            own = () if self.spec.context == "none" else view.own if self.spec.context == "turn" else view.own[-1:]
             system = [instructions or f"You are the {self.name}. {self.duty}", *learned(experiences)]
-            user = [seen_text(view.observation.fields, self.visible(view), own), self.rule()]
-        told, asked = ("\n\n".join(text for text in texts if text) for texts in (system, user))
-        return told, asked or NOTHING_SEEN
+        earlier = self._shown_past(view)
+        return "\n\n".join(text for text in system if text), self._asked(view, earlier[-1] if earlier else None)
+
+    def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
+        """The user message of each earlier call that the spec shows, and the answer, oldest first.
+
+        An answer is shown as it was read, behind its `prefill`; one that could not be read, as it was said.
+
+        Raises:
+            ConfigError: as `chat` and `prefill`.
+        """
+        calls, said = self._shown_past(view), []
+        for before, call in zip((None, *calls), calls, strict=False):
+            said.append((self._asked(call.view, before), answer_text(self.prefill(call.view), call.answer)))
+        return tuple(said)
+
+    def _shown_past(self, view: View) -> tuple[EarlierCall, ...]:
+        """The earlier calls that stand in the conversation."""
+        history, context = self.spec.history, self.spec.context
+        if history is not None:
+            return view.past[-history:] if history else ()
+        if self._ask is not None or context == "none":
+            return ()
+        in_turn = view.past[-len(view.own) :] if view.own else ()
+        return in_turn if context == "turn" else in_turn[-1:]
+
+    def _asked(self, view: View, before: EarlierCall | None) -> str:
+        """The user message of a call. Behind `before`, which is shown right before it, one without `ask` has only what
+        is new in the same team turn."""
+        if self._ask is not None:
+            experiences = self.spec.experiences if EXPERIENCES in self._ask.names else ()
+            user = [self._filled(self._ask, view, experiences), self.spec.format]
+        elif before is not None and view.own:  # the same team turn: the call before it was the last one
+            new = msgspec.structs.replace(view, messages=view.messages[len(before.view.messages) :])
+            user = [seen_text({}, self.visible(new), before.answer), self.rule()]
+        else:
+            user = [seen_text(view.observation.fields, self.visible(view)), self.rule()]
+        return "\n\n".join(text for text in user if text) or NOTHING_SEEN
 
     def prefill(self, view: View) -> str:
         """How the answer begins in a chat; empty where the spec does not say.
@@ -183,8 +224,7 @@ class PromptedRole:
         White space around it does not count, nor does a closed `<think>` block that it begins with, unless the
         `pattern` asks for one.
         """
-        thought = None if self._asks_thought else _THOUGHT.match(text)
-        answer = text[thought.end() if thought else 0 :].strip()
+        answer = text.strip() if self._asks_thought else strip_thought(text)
         if self._pattern is not None:
             match = self._pattern.fullmatch(answer)
             if match is None:

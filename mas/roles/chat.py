@@ -1,5 +1,6 @@
 """Texts of the instruct prompt that all prompted roles share."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from mas.core.messages import Failure, Payload
@@ -11,6 +12,7 @@ _ANSWERS = {
     "action": "Answer with the action only.",
     "feedback": "Answer with the feedback only: say briefly what should change.",
 }
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _UNREADABLE = "could not be read"
 NOTHING_SEEN = "What is your answer?"
 """The user message of an agent that sees nothing and whose answer has no form."""
@@ -44,18 +46,40 @@ def learned(experiences: Sequence[str]) -> tuple[str, ...]:
     return ("\n".join(["What earlier attempts at such tasks have taught you:", *lines]),) if lines else ()
 
 
-def seen_text(fields: Mapping[str, str], messages: Iterable[Message], own: Sequence[Payload]) -> str:
-    """What the agent sees: observation, messages, its own earlier outputs; what is empty is left out."""
+def seen_text(fields: Mapping[str, str], messages: Iterable[Message] = (), answered: Payload | None = None) -> str:
+    """What the agent sees: observation and messages; what is empty is left out.
+
+    Args:
+        answered: its own answer right before this, which the text names only if it could not be read.
+    """
     lines = [
+        *([f"Your answer {_UNREADABLE}."] if isinstance(answered, Failure) else []),
         *(_line(f"{name}:", value) for name, value in fields.items()),
-        *(_said(f"{message.sender} says:", f"The answer of {message.sender}", message.payload) for message in messages),
-        *(_said("You said before:", "Your earlier answer", payload) for payload in own),
+        *(_said(message) for message in messages),
     ]
     return "\n".join(line for line in lines if line)
 
 
-def _said(introduction: str, answer: str, payload: Payload) -> str:
-    return f"{answer} {_UNREADABLE}." if isinstance(payload, Failure) else _line(introduction, payload.content)
+def answer_text(begun: str, answer: Payload) -> str:
+    """An earlier answer of a role as its own message in a conversation.
+
+    Args:
+        begun: how the answer was begun for it. answer: as it was read; what could not be read is given as it was said.
+    """
+    text = strip_thought(answer.text) if isinstance(answer, Failure) else answer.content
+    return f"{begun} {text}".strip()
+
+
+def strip_thought(text: str) -> str:
+    """The text without white space around it and without a closed `<think>` block that it begins with."""
+    thought = _THOUGHT.match(text)
+    return text[thought.end() if thought else 0 :].strip()
+
+
+def _said(message: Message) -> str:
+    if isinstance(message.payload, Failure):
+        return f"The answer of {message.sender} {_UNREADABLE}."
+    return _line(f"{message.sender} says:", message.payload.content)
 
 
 def _line(begin: str, text: str) -> str:

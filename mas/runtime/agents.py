@@ -192,9 +192,10 @@ class RoleAgent:
         if not self.voice.chats:
             prompt = self.role.prompt(view)
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
-        (system, user), begun = self.role.chat(view), self.role.prefill(view)
-        shown = "\n\n".join(text for text in (system, user, begun) if text)
-        return shown, self.engine.tokenizer.chat(system, user, begun)
+        (system, user), begun, earlier = self.role.chat(view), self.role.prefill(view), self.role.earlier(view)
+        said = [text for call in earlier for text in call]
+        shown = "\n\n".join(text for text in (system, *said, user, begun) if text)
+        return shown, self.engine.tokenizer.chat(system, user, begun, earlier)
 
 
 def _check_restrictions(role: Role, engine: Engine) -> None:

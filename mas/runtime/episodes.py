@@ -18,6 +18,7 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import EnvironmentAgent
 from mas.runtime.flow import Flow
+from mas.runtime.flow_state import NO_PAST
 from mas.runtime.payloads import ObserveReply, ObserveRequest, StepReply, StepRequest
 from mas.runtime.placement import ENVIRONMENT
 from mas.runtime.play import play_turn, seat_actions
@@ -218,7 +219,7 @@ class EpisodeRunner:
         opponents: OpponentPolicies,
         play: PlayReplayLog | None,
     ) -> None:
-        turn, plan = 0, self.plan
+        turn, plan, past = 0, self.plan, NO_PAST
         while turn != turns and (seats := environment.to_move()):
             own = tuple(seat for seat in seats if seat not in opponents)
             if not set(own) <= plan.starting.keys():
@@ -227,7 +228,7 @@ class EpisodeRunner:
             self._accounts.begin_turn(episode)
             observations = await self._observe(episode, turn)
             theirs = await opponent_actions(opponents, seats, environment, turn)
-            begin = Flow.start(plan, own, silent_agents(observations))
+            begin = Flow.start(plan, own, silent_agents(observations), past)
             log = None if play is None else play.of_turn(turn)
             if log is not None:
                 await log.begin(observations)
@@ -241,7 +242,7 @@ class EpisodeRunner:
                 if log is not None:
                     await log.commit(actions, step, environment)
             on_turn(turn, flow, step)
-            turn += 1
+            turn, past = turn + 1, flow.remembered(observations)
 
     async def _observe(self, episode: str, turn: int) -> Mapping[str, Observation]:
         """What every agent sees, asked over the bus."""

@@ -11,18 +11,20 @@ items. The entry and exit of a team within the team pass messages on by themselv
 A turn ends when nothing can fire any more; with another join at `done` than `all` it ends as soon as that is met.
 """
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
+from mas.core.environment import Observation
 from mas.core.errors import RunError
 from mas.core.messages import Action, Failure, Payload, joint_action
-from mas.core.naming import did_you_mean, instance
-from mas.core.role import Message
+from mas.core.naming import agent_of, did_you_mean, instance
+from mas.core.role import EarlierCall, Message, View
 from mas.core.seeds import digest
 from mas.graph.plan import TeamPlan
-from mas.runtime.flow_state import READY, RUNNING, STALE, WAITING, FlowState, MapInstances
+from mas.runtime.flow_state import NO_PAST, READY, RUNNING, STALE, WAITING, FlowState, MapInstances, Past
 from mas.runtime.mutable_flow import MutableFlow, has_begun
 
 _INSTANCE = re.compile(r"(.+)\[(\d+)\]")
@@ -32,12 +34,15 @@ class Flow(FlowState, frozen=True):
     """One team turn: its state, and the steps from it. Every step returns a new flow and shares what did not change."""
 
     @classmethod
-    def start(cls, plan: TeamPlan, seats: Iterable[str] | None = None, silent: Collection[str] = ()) -> "Flow":
+    def start(
+        cls, plan: TeamPlan, seats: Iterable[str] | None = None, silent: Collection[str] = (), past: Past = NO_PAST
+    ) -> "Flow":
         """A fresh turn: `start` has delivered to its agents.
 
         Args:
             seats: whose agents speak; None: all that the team plays.
             silent: agents that do not speak in this turn: branches that are not taken.
+            past: what the turn before it leaves behind, as `remembered` says.
 
         Raises:
             RunError: one of them is in a loop with others that speak, so that it would be asked again.
@@ -50,11 +55,12 @@ class Flow(FlowState, frozen=True):
         empty: tuple[tuple[()], ...] = ((),) * nodes
         tokens, uses = bytes(len(wiring.edges)), (0,) * len(wiring.loops)
         instances = (MapInstances(),) * len(wiring.items) if wiring.items else ()
-        mutable = MutableFlow(cls(plan, tokens, bytes(nodes), uses, empty, empty, instances, False, False))
+        flow = cls(plan, tokens, bytes(nodes), uses, empty, empty, empty, instances, False, False, past)
+        mutable = MutableFlow(flow)
         moving = plan.starting if seats is None else seats
         live = {index for seat in moving for index in plan.starting[seat]}
         mutable.start(live, [plan.number[agent] for agent in silent])
-        return _settled(plan, mutable)
+        return flow._settled(mutable)
 
     def ready(self) -> tuple[str, ...]:
         """Agents and instances that may fire now, in declared order."""
@@ -90,7 +96,8 @@ class Flow(FlowState, frozen=True):
         if self.finished or self.status[node] != READY:
             raise RunError(f"agent {agent!r} cannot begin; ready are: {list(self.ready())}")
         status = self.status[:node] + bytes((RUNNING,)) + self.status[node + 1 :]
-        return msgspec.structs.replace(self, status=status)
+        asked = (*self.asked[:node], (*self.asked[node], len(self.heard[node])), *self.asked[node + 1 :])
+        return msgspec.structs.replace(self, status=status, asked=asked)
 
     def complete(self, agent: str, payload: Payload) -> "Flow":
         """The agent or instance has spoken: its tokens travel. A turn that is finished stays as it is.
@@ -107,7 +114,7 @@ class Flow(FlowState, frozen=True):
             return self
         mutable = MutableFlow(self)
         mutable.speak(node, payload)
-        return _settled(self.plan, mutable)
+        return self._settled(mutable)
 
     def expire(self, join: str) -> "Flow":
         """The join has waited long enough: it fires with what has come, or never, where nothing has or too little for
@@ -126,7 +133,7 @@ class Flow(FlowState, frozen=True):
             return self
         mutable = MutableFlow(self)
         mutable.expire(node)
-        return _settled(self.plan, mutable)
+        return self._settled(mutable)
 
     def messages(self, agent: str) -> tuple[Message, ...]:
         """What live edges brought to the agent in this turn, all iterations, oldest first; to an instance, its items.
@@ -146,6 +153,57 @@ class Flow(FlowState, frozen=True):
             return self.said[node]
         node, number = self._find(agent)
         return self.fans[node].said[number]
+
+    def view(self, agent: str, observation: Observation) -> View:
+        """What the agent or instance may know now.
+
+        Args:
+            observation: what it sees in this team turn.
+        """
+        spec = self.plan.roles[agent_of(agent)].spec
+        past: tuple[EarlierCall, ...] = ()
+        if spec.history:
+            past = (*self.past.get(agent, ()), *self._calls(agent, observation))[-spec.history :]
+        elif spec.history is None and spec.ask is None:
+            past = self._calls(agent, observation)
+        return View(observation=observation, messages=self.messages(agent), own=self.own(agent), past=past)
+
+    def remembered(self, observations: Mapping[str, Observation]) -> Past:
+        """The calls that agents are to be shown in the next team turn, those of earlier turns with this one's.
+
+        Args:
+            observations: what every agent saw in this team turn.
+        """
+        limits = {agent: role.spec.history for agent, role in self.plan.roles.items() if role.spec.history}
+        if not limits:
+            return self.past
+        past = dict(self.past)
+        for name in (*limits, *self._instances()):
+            limit = limits.get(agent_of(name))
+            if limit and (calls := self._calls(name, observations[agent_of(name)])):
+                past[name] = (*past.get(name, ()), *calls)[-limit:]
+        return past
+
+    def _instances(self) -> Iterator[str]:
+        for name, fan in zip(self.plan.agents, self.fans, strict=False):
+            yield from (instance(name, number) for number in range(len(fan.said)))
+
+    def _calls(self, agent: str, observation: Observation) -> tuple[EarlierCall, ...]:
+        """The calls of the agent or instance in this turn that are over. What a mapped agent says as one has none."""
+        own = self.own(agent)
+        if not own:
+            return ()
+        node = self.plan.number.get(agent)
+        if node is None:
+            node, number = self._find(agent)
+            asked = self.fans[node].asked[number]
+        else:
+            asked = self.asked[node]
+        messages = self.messages(agent)
+        return tuple(
+            EarlierCall(View(observation=observation, messages=messages[:heard], own=own[:call]), own[call])
+            for call, heard in enumerate(asked[: len(own)])
+        )
 
     def visits(self, agent: str) -> int:
         """How often the agent or instance has completed in this turn."""
@@ -200,6 +258,12 @@ class Flow(FlowState, frozen=True):
             parts.append(f"{name} {fan.status.hex()}")
             for number, (said, heard) in enumerate(zip(fan.said, fan.heard, strict=True)):
                 parts += [instance(name, number), *_shown(said, heard)]
+        if self.plan.wiring.loops:  # an agent that speaks again may be shown what it was asked before
+            parts.append(f"asked {self.asked} {[fan.asked for fan in self.fans]}")
+        for name, calls in self.past.items():
+            for call in calls:
+                fields = json.dumps(dict(call.view.observation.fields))
+                parts += [f"{name} saw {fields}", *_shown((*call.view.own, call.answer), call.view.messages)]
         return digest(*parts)
 
     def _in(self, *wanted: int) -> tuple[str, ...]:
@@ -230,7 +294,7 @@ class Flow(FlowState, frozen=True):
             return self
         mutable = MutableFlow(self)
         mutable.speak_as(*self._find(name), payload)
-        return _settled(self.plan, mutable)
+        return self._settled(mutable)
 
     def _find(self, name: str) -> tuple[int, int]:
         """Node and number of an instance.
@@ -244,21 +308,22 @@ class Flow(FlowState, frozen=True):
             raise RunError(f"no agent {name!r} is here. {did_you_mean(name, self.plan.agents)}")
         return node, int(match[2])
 
-
-def _settled(plan: TeamPlan, mutable: MutableFlow) -> Flow:
-    """The flow after everything that follows without an agent's work."""
-    mutable.settle()
-    return Flow(
-        plan,
-        bytes(mutable.tokens),
-        bytes(mutable.status),
-        tuple(mutable.uses),
-        tuple(mutable.said),
-        tuple(mutable.heard),
-        tuple(mutable.fans),
-        mutable.over,
-        mutable.arrived,
-    )
+    def _settled(self, mutable: MutableFlow) -> "Flow":
+        """The flow after everything that follows without an agent's work."""
+        mutable.settle()
+        return Flow(
+            self.plan,
+            bytes(mutable.tokens),
+            bytes(mutable.status),
+            tuple(mutable.uses),
+            tuple(mutable.said),
+            tuple(mutable.heard),
+            self.asked,
+            tuple(mutable.fans),
+            mutable.over,
+            mutable.arrived,
+            self.past,
+        )
 
 
 def _shown(said: tuple[Payload, ...], heard: tuple[Message, ...]) -> list[str]:

@@ -109,7 +109,8 @@ class HumanDesk:
 
     async def ask(self, envelope: Envelope, role: Role, view: View) -> str:
         """Lay a question down and wait for its answer; it is removed when the asking task is cancelled."""
-        instructions, text = role.chat(view)
+        instructions, asked = role.chat(view)
+        earlier = [f"{before}\n\nYou answered: {answer}" for before, answer in role.earlier(view)]
         team, _, agent = envelope.target.partition("/")
         question = HumanQuestion(
             id=digest(envelope.id),
@@ -119,7 +120,7 @@ class HumanDesk:
             episode=envelope.episode or "",
             turn=envelope.turn or 0,
             instructions=instructions,
-            text=text,
+            text="\n\n".join([*earlier, asked]),
             choices=role.spec.choices,
         )
         known = None if self._log is None else self._log.reply_to(question.id)

@@ -33,11 +33,7 @@ class DecisionPoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def view(self) -> View:
         """What the agent may know."""
-        return View(
-            observation=self.observations[agent_of(self.agent)],
-            messages=self.flow.messages(self.agent),
-            own=self.flow.own(self.agent),
-        )
+        return self.flow.view(self.agent, self.observations[agent_of(self.agent)])
 
 
 Decide = Callable[[DecisionPoint], Awaitable[Payload]]

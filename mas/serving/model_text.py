@@ -59,9 +59,10 @@ class HubTokenizer:
         """Whether the model was made for conversations."""
         return bool(getattr(self.inner, "chat_template", None))
 
-    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
-        told = (("system", system),) if system else ()
-        return self.encode(self.written((*told, ("user", user))) + prefill)
+    def chat(
+        self, system: str, user: str, prefill: str = "", earlier: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, ...]:
+        return self.encode(self.written(_conversation(system, user, earlier)) + prefill)
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         return self.encode(self.written(messages))
@@ -83,6 +84,13 @@ class HubTokenizer:
             roles = [role for role, _ in messages]
             raise RefusedRequest(f"the model's chat template does not take messages of {roles}: {error}") from error
         return str(text)
+
+
+def _conversation(system: str, user: str, earlier: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The messages as (role, text); an empty system message is left out."""
+    told = (("system", system),) if system else ()
+    said = [pair for asked, answer in earlier for pair in (("user", asked), ("assistant", answer))]
+    return (*told, *said, ("user", user))
 
 
 def _begin(tokenizer: Any) -> tuple[int, ...]:
@@ -216,9 +224,10 @@ class CharacterTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join([chr(token - 1) for token in token_ids if END < token < CHARACTERS])
 
-    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
-        told = (("system", system),) if system else ()
-        return self.chat_messages((*told, ("user", user))) + self.encode(prefill)
+    def chat(
+        self, system: str, user: str, prefill: str = "", earlier: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, ...]:
+        return self.chat_messages(_conversation(system, user, earlier)) + self.encode(prefill)
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         if not self.has_chat:
@@ -235,9 +244,12 @@ class MessageTokenizer(CharacterTokenizer):
     size = CHARACTERS + len(_ROLES)
     """How many ids there are."""
 
-    def chat(self, system: str, user: str, prefill: str = "") -> tuple[int, ...]:
+    def chat(
+        self, system: str, user: str, prefill: str = "", earlier: Sequence[tuple[str, str]] = ()
+    ) -> tuple[int, ...]:
         begun = (("assistant", prefill),) if prefill else ()
-        return self.chat_messages((("system", system), ("user", user), *begun))
+        told = _conversation(system, user, earlier)
+        return self.chat_messages((*told, *begun) if system else (("system", ""), *told, *begun))
 
     def chat_messages(self, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         ids: list[int] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mas.core.environment import Observation
 from mas.core.messages import PAYLOADS, Action, Failure, Feedback, Note, Payload, Plan, Verdict
-from mas.core.role import Message, Role, RoleSpec, View
+from mas.core.role import EarlierCall, Message, Role, RoleSpec, View
 
 _SHARED = settings(suppress_health_check=[HealthCheck.differing_executors], deadline=None, max_examples=60)
 _HEARD: tuple[Payload, ...] = (
@@ -50,10 +50,18 @@ class RoleContract:
         role = self.make_role()
         observation = Observation(self.fields())
         heard = tuple(Message(f"a_{p.kind}", p) for p in _HEARD if p.kind in role.accepts)
+        said = Note(text="first"), Note(text="second")
+        first = View(observation=observation, messages=heard)
+        second = View(observation=observation, messages=heard, own=said[:1])
         return (
             View(observation=observation),
-            View(observation=observation, messages=heard),
-            View(observation=observation, messages=heard * 2, own=(Note(text="first"), Note(text="second"))),
+            first,
+            View(
+                observation=observation,
+                messages=heard * 2,
+                own=said,
+                past=(EarlierCall(first, said[0]), EarlierCall(second, said[1])),
+            ),
         )
 
     def test_a_role_satisfies_the_protocol(self) -> None:
@@ -76,13 +84,12 @@ class RoleContract:
     def test_equal_views_give_equal_prompts(self) -> None:
         role = self.make_role()
         for view, again in zip(self.views(), self.views(), strict=True):
-            first, first_chat = role.prompt(view), role.chat(view)
+            first = _texts(role, view)
             for other in reversed(self.views()):
-                role.prompt(other)
-                role.chat(other)
+                _texts(role, other)
                 role.parse("something else")
-            assert (role.prompt(again), role.chat(again)) == (first, first_chat)
-            assert (self.make_role().prompt(view), self.make_role().chat(view)) == (first, first_chat)
+            assert _texts(role, again) == first
+            assert _texts(self.make_role(), view) == first
 
     def test_prompting_changes_no_view(self) -> None:
         role = self.make_role()
@@ -95,6 +102,7 @@ class RoleContract:
         role = self.make_role()
         for view in self.views():
             system, user = role.chat(view)
+            assert all(asked and isinstance(answer, str) for asked, answer in role.earlier(view))
             assert role.prompt(view)
             assert isinstance(system, str)
             assert user
@@ -103,7 +111,7 @@ class RoleContract:
     def test_the_raw_output_of_a_failed_sender_stays_out_of_prompts(self) -> None:
         role = self.make_role()
         for view in self.views():
-            assert "raw output of a model" not in "\n".join((role.prompt(view), *role.chat(view), role.prefill(view)))
+            assert "raw output of a model" not in "\n".join(_texts(role, view))
 
     @_SHARED
     @given(text=st.text())
@@ -143,3 +151,9 @@ class RoleContract:
         assert payload.route is None or payload.route in role.routes
         if role.routes and not isinstance(payload, Failure):
             assert payload.route in role.routes
+
+
+def _texts(role: Role, view: View) -> list[str]:
+    """All that a model is asked."""
+    said = [text for call in role.earlier(view) for text in call]
+    return [role.prompt(view), *role.chat(view), *said, role.prefill(view)]

@@ -77,8 +77,10 @@ class Work:
         common = sum(_in_common(ids, second[agent]) for agent, ids in first.items())
         calls, new = len(setup.team.members()) * turns, sum(answers.values()) * turns
         heard = {agent: _heard_by(setup.plan, agent) for agent in first}
-        widest = max((len(ids) + heard[agent] + answers[agent] for agent, ids in first.items()), default=0)
-        messages = sum(heard.values()) * turns
+        call = {agent: len(ids) + heard[agent] + answers[agent] for agent, ids in first.items()}
+        earlier = {agent: _earlier_calls(setup.plan, agent, turns) for agent in first}
+        widest = max((tokens * (1 + earlier[agent]) for agent, tokens in call.items()), default=0)
+        messages = sum(heard[agent] + earlier[agent] * tokens for agent, tokens in call.items()) * turns
         return cls(calls, prompts * turns, new, width, common / max(prompts, 1), widest, messages)
 
     @classmethod
@@ -168,6 +170,16 @@ def _heard_by(plan: TeamPlan, agent: str) -> int:
     return sum(
         plan.roles[sender].spec.max_tokens * (plan.max_visits(sender) if context == "turn" else 1) for sender in senders
     )
+
+
+def _earlier_calls(plan: TeamPlan, agent: str, turns: int) -> int:
+    """How many of its own calls an agent's prompt shows at most."""
+    spec, visits = plan.roles[agent].spec, plan.max_visits(agent)
+    if spec.history is not None:
+        return min(spec.history, turns * visits - 1)
+    if spec.ask is not None or spec.context == "none":
+        return 0
+    return visits - 1 if spec.context == "turn" else min(visits - 1, 1)
 
 
 def _in_common(ids: Sequence[int], others: Sequence[int]) -> int:

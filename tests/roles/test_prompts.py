@@ -1,9 +1,10 @@
+import msgspec
 import pytest
 
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Feedback, Payload, Plan
-from mas.core.role import Message, RoleSpec, View
+from mas.core.role import EarlierCall, Message, RoleSpec, View
 from mas.roles import PromptedRole, build_role
 
 
@@ -87,12 +88,13 @@ def test_the_chat_prompt_holds_instructions_how_to_answer_and_what_is_seen() -> 
     role = build_role(
         "executor", RoleSpec(type="executor", instructions="Walk to B.", choices=("N", "S"), max_tokens=4)
     )
-    seen = view(("planner", Plan(text="go\nnorth")), own=(Action(text="S"),), grid="A.\n.B", goal="B")
+    seen = view(("planner", Plan(text="go\nnorth")), grid="A.\n.B", goal="B")
     assert role.chat(seen) == (
         "Walk to B.",
-        "grid:\nA.\n.B\ngoal: B\nplanner says:\ngo\nnorth\nYou said before: S\n\n"
+        "grid:\nA.\n.B\ngoal: B\nplanner says:\ngo\nnorth\n\n"
         "Answer with these characters only, one or more in a row: N S",
     )
+    assert role.earlier(seen) == ()
 
 
 def test_what_is_empty_is_left_out_of_the_chat_prompt() -> None:
@@ -103,8 +105,8 @@ def test_what_is_empty_is_left_out_of_the_chat_prompt() -> None:
 
 def test_answers_that_did_not_parse_are_named_in_the_chat_prompt_without_their_text() -> None:
     failure = Failure(text="rubbish", cause="empty")
-    assert build_role("agent", RoleSpec(instructions="Do it.")).chat(view(("planner", failure), own=(failure,)))[1] == (
-        "The answer of planner could not be read.\nYour earlier answer could not be read."
+    assert build_role("agent", RoleSpec(instructions="Do it.")).chat(view(("planner", failure)))[1] == (
+        "The answer of planner could not be read."
     )
 
 
@@ -113,10 +115,83 @@ def test_context_none_hides_messages_and_own_outputs_from_the_chat_prompt() -> N
     assert build_role("r", RoleSpec(instructions="Do it.", context="none")).chat(seen)[1] == "x: 1"
 
 
-def test_context_turn_shows_all_own_outputs_and_inbox_the_last() -> None:
-    seen = view(own=(Action(text="first"), Action(text="second")))
-    assert "first" in build_role("r", RoleSpec(context="turn")).chat(seen)[1]
-    assert "first" not in build_role("r", RoleSpec(context="inbox")).chat(seen)[1]
+def asked_thrice(*answers: Payload) -> View:
+    """Before a third call in one team turn, each with a message more."""
+    heard = [("critic", Feedback(text=text)) for text in ("warm", "warmer", "hot")]
+    first, second, third = (view(*heard[: n + 1], own=answers[:n], x="1") for n in range(3))
+    past = (EarlierCall(first, answers[0]), EarlierCall(second, answers[1]))
+    return msgspec.structs.replace(third, past=past)
+
+
+SAID = Action(text="first"), Action(text="second")
+
+
+def conversation(seen: View, **spec: object) -> list[str]:
+    """The user's and the model's messages, the user's without their last paragraph."""
+    role = build_role("r", RoleSpec.model_validate({"instructions": "Do it."} | spec))
+    said = [text for call in role.earlier(seen) for text in call]
+    return [*said, role.chat(seen)[1]]
+
+
+def test_earlier_calls_of_a_team_turn_are_messages_of_their_own_and_later_ones_say_what_is_new() -> None:
+    seen = asked_thrice(*SAID)
+    assert conversation(seen, context="turn") == [
+        "x: 1\ncritic says: warm",
+        "first",
+        "critic says: warmer",
+        "second",
+        "critic says: hot",
+    ]
+    assert conversation(seen) == ["x: 1\ncritic says: warmer", "second", "critic says: hot"]
+    assert conversation(seen, context="none") == ["x: 1"]
+    assert conversation(seen, history=0) == ["x: 1\ncritic says: hot"]
+
+
+def test_a_form_of_answers_is_repeated_in_every_message() -> None:
+    assert conversation(asked_thrice(*SAID), format="One word.")[1:] == ["second", "critic says: hot\n\nOne word."]
+
+
+def test_what_was_asked_in_earlier_team_turns_is_shown_whole() -> None:
+    earlier = EarlierCall(view(("critic", Feedback(text="cold")), x="0"), Action(text="zero"))
+    now = view(("critic", Feedback(text="cold")), x="1")
+    assert conversation(msgspec.structs.replace(now, past=(earlier,)), history=3) == [
+        "x: 0\ncritic says: cold",
+        "zero",
+        "x: 1\ncritic says: cold",
+    ]
+    assert conversation(msgspec.structs.replace(now, past=(earlier,)), context="turn") == ["x: 1\ncritic says: cold"]
+
+
+def test_as_many_earlier_calls_are_shown_as_the_history_says() -> None:
+    seen = asked_thrice(*SAID)
+    ask = {"ask": "{x}, {from.critic}, {self}?", "format": "A word."}
+    assert conversation(seen, **ask) == ["1, hot, second?\n\nA word."]
+    assert conversation(seen, history=1, **ask) == [
+        "1, warmer, first?\n\nA word.",
+        "second",
+        "1, hot, second?\n\nA word.",
+    ]
+    assert conversation(seen, history=9, **ask)[:2] == ["1, warm, ?\n\nA word.", "first"]
+    assert len(conversation(seen, history=9, **ask)) == 5
+
+
+def test_an_earlier_answer_begins_as_it_was_begun() -> None:
+    spec = {"ask": "{from.critic}?", "prefill": "After {from.critic} I say", "history": 2}
+    assert conversation(asked_thrice(*SAID), **spec)[1::2] == ["After warm I say first", "After warmer I say second"]
+
+
+def test_an_earlier_answer_that_could_not_be_read_is_shown_as_it_was_said_and_named() -> None:
+    failure = Failure(text="<think>hm</think> rubbish ", cause="no")
+    assert conversation(asked_thrice(SAID[0], failure)) == [
+        "x: 1\ncritic says: warmer",
+        "rubbish",
+        "Your answer could not be read.\ncritic says: hot",
+    ]
+
+
+def test_a_history_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="history"):
+        RoleSpec.model_validate({"history": -1})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 from play_lives import Life, MemoryLog, MemoryPlays, Says, Takes, World
@@ -13,6 +14,7 @@ from mas.bus.memory import MemoryBus
 from mas.core.errors import AgentFailed, Halted, JournalError, RemoteError, ReplayError
 from mas.core.messages import Note, Payload
 from mas.core.policy import Budget, Budgets, Policy, Retries
+from mas.core.role import View
 from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
@@ -49,6 +51,11 @@ def name(role: str, seed: int) -> str:
     return role
 
 
+def name_and_number(role: str, seed: int) -> str:
+    """What it is asked, and how much it said before, as a digit."""
+    return f"{role}{sum(letter.isdigit() for letter in role)}"
+
+
 def slow(**seconds: float) -> Takes:
     return lambda role, seed: seconds.get(role, 1.0)
 
@@ -80,6 +87,30 @@ def test_a_play_that_is_over_is_shown_from_its_record_and_asks_nobody() -> None:
     assert again.saw == first.saw
     assert (again.engine.asked, again.world.steps, again.seconds) == ([], 0, 0.0)
     assert len(again.turns) == 2
+
+
+def test_a_role_with_a_history_is_shown_the_same_after_a_kill() -> None:
+    @dataclass(slots=True)
+    class Remembering(ScriptedRole):
+        """Is asked by its name and all that it said."""
+
+        def prompt(self, view: View) -> str:
+            return "".join([self.name, *(call.answer.content for call in view.past)])
+
+    spec, roles = team_of(CHAIN)
+    for name, role in roles.items():
+        remembering = role.spec.model_copy(update={"history": 3, "max_tokens": 9})
+        roles[name] = Remembering(name, remembering, role.routes)
+    plan = compile_team(spec, roles)
+    whole = Life(plan, MemoryPlays(), second, name_and_number).run()
+    assert [line[3] for line in whole.lines] == ["a0", "b0", "aa01", "bb01"]
+    for seconds in (0.5, 1.5, 2.5, 3.5):
+        plays = MemoryPlays()
+        killed = Life(plan, plays, second, name_and_number).run(until_s=seconds)
+        assert isinstance(killed.error, TimeoutError)
+        life = Life(plan, plays, second, name_and_number).run()
+        assert life.error is None
+        assert life.saw == whole.saw
 
 
 def test_what_was_under_way_is_asked_again_with_the_same_id_and_seed() -> None:

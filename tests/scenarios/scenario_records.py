@@ -157,12 +157,12 @@ def team_play(scenario: Scenario, plan: TeamPlan, texts: Sequence[tuple[str, str
                 flow = flow.begin(agent)
             for agent in flow.running():
                 role = plan.roles[agent_of(agent)]
-                view = View(
-                    observation=observations[agent_of(agent)], messages=flow.messages(agent), own=flow.own(agent)
-                )
+                view = flow.view(agent, observations[agent_of(agent)])
                 text = _draw(random, environment, role.spec.choices, texts, view)
                 output = role.parse(text)
                 yield agent, role.prompt(view), role.chat(view), role.prefill(view), text, output
+                if earlier := role.earlier(view):
+                    yield earlier
                 said.append((agent, role.name, flow, output))
                 flow, spoken = flow.complete(agent, output), spoken + 1
         for agent, role_name, before, output in said:

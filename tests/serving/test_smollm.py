@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shlex
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from loud import loud_adapter
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mas import scenarios
 from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config, presets
 from mas.config.options import LearnerOptions, LoraOptions, ModelOptions
@@ -130,6 +132,39 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
         await engine.store.publish("a", other, probes=probes, allowed=learner.tolerance)
     assert engine.store.current()["a"].version == 0
     await engine.close()
+
+
+def test_earlier_calls_are_written_as_the_models_own_template_writes_them(base: BaseModel) -> None:
+    said = [("user", "Say red."), ("assistant", "red"), ("user", "And now?")]
+    talk = [{"role": role, "content": text} for role, text in (("system", "Be brief."), *said)]
+    written = base.tokenizer.inner.apply_chat_template(talk, add_generation_prompt=True, tokenize=False)
+    assert written.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    ids = base.tokenizer.chat("Be brief.", "And now?", "It is", earlier=[("Say red.", "red")])
+    assert ids == base.tokenizer.encode(written + "It is")
+
+
+def test_a_team_whose_roles_remember_trains_behind_the_canary(
+    directory: Path, tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    """Prompts grow with the episode, and what a role said is in them as its own."""
+    grid = Path(scenarios.__file__).parent / "plan_path" / "words" / "team.yaml"
+    text = grid.read_text(encoding="utf-8").replace("    temperature:", "    history: 2\n    temperature:")
+    (tmp_path / "team.yaml").write_text(text, encoding="utf-8")
+    words = ["scenario=plan_path", "scenario.options.style=words", "scenario.options.max_turns=3", "model=smollm2"]
+    short = ["algorithm.sampler.candidates=3", "train.tasks_per_step=2", "train.eval_first=false", "train.steps=1"]
+    team, run = f"algorithm.team={tmp_path / 'team.yaml'}", tmp_path / "run"
+    trained = mas("train", *words, *short, team, "train.eval_tasks=1", f"run_dir={run}")
+    assert trained.code == 0, trained.err
+    samples = [json.loads(row) for row in (run / "samples.jsonl").read_text().splitlines()]
+    shown = 0
+    for lines in (sample["lines"] for sample in samples):
+        for agent in ("planner", "executor"):
+            own = [line for line in lines if line["agent"] == agent]
+            for number, line in enumerate(own):
+                answers = re.findall(r"(?<=\n\n)(?:We|I) go (\w+)\n\n", line["prompt"])
+                assert answers == [one["text"].strip() for one in own[max(0, number - 2) : number]]
+                shown += len(answers)
+    assert shown
 
 
 @pytest.mark.timeout(900)  # a processor that does not multiply bfloat16 takes minutes

@@ -54,6 +54,10 @@ class Member:
         """Its name, twice."""
         return self.name, self.name
 
+    def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
+        """Nothing."""
+        return ()
+
     def prefill(self, view: View) -> str:
         """None."""
         return ""

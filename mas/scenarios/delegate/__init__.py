@@ -252,6 +252,9 @@ class Worker(PromptedRole):
     def chat(self, view: View) -> tuple[str, str]:
         return super().chat(self._searched(view))
 
+    def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
+        return super().earlier(self._searched(view))
+
     def prefill(self, view: View) -> str:
         return super().prefill(self._searched(view))
 
@@ -259,7 +262,8 @@ class Worker(PromptedRole):
         heard = self.visible(view)
         fields = dict(view.observation.fields)
         found = page(fields.pop("archive"), heard[-1].payload.content if heard else "", self.style)
-        return msgspec.structs.replace(view, observation=Observation(fields | {"page": found}))
+        past = [msgspec.structs.replace(call, view=self._searched(call.view)) for call in view.past]
+        return msgspec.structs.replace(view, observation=Observation(fields | {"page": found}), past=tuple(past))
 
 
 class LetterWorker(Worker):

@@ -37,8 +37,7 @@ class AnswerWatch:
         outputs = sum(map(len, flow.said)) + sum(len(said) for fan in flow.fans for said in fan.said)
         key = point.turn, outputs
         if key not in self.views:
-            observation = point.observations[agent]
-            self.views[key] = View(observation=observation, messages=flow.messages(agent), own=flow.own(agent))
+            self.views[key] = flow.view(agent, point.observations[agent])
         return list(self.views).index(key)
 
 

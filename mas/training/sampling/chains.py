@@ -16,6 +16,7 @@ from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
+from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
@@ -162,6 +163,7 @@ class ChainPlay:
     single: SingleDecision
     world: Environment
     again: dict[tuple[int, str, int], ChainDecision] = field(default_factory=dict)
+    past: Past = field(default_factory=dict)
 
     @classmethod
     def begin(
@@ -178,7 +180,7 @@ class ChainPlay:
         chain, single = Chain(number=number, recorder=recorder), SingleDecision(sampler.runtime, recorder, own)
         if other is None or at is None:
             return cls(sampler, chain, single, _cloned(root))
-        play = cls(sampler, chain, single, _cloned(at.point.environment))
+        play = cls(sampler, chain, single, _cloned(at.point.environment), past=at.point.flow.past)
         for decision in at.before():
             if decision.point.turn == at.point.turn:
                 play.again[_place(decision.point)] = decision
@@ -209,8 +211,9 @@ class ChainPlay:
             raise RunError(f"team {plan.spec.name!r} plays seat {seat!r}, to move: {seats}")
         before = _cloned(self.world)
         views = look(plan, before)
-        begin = Flow.start(plan, silent=silent_agents(views))
+        begin = Flow.start(plan, silent=silent_agents(views), past=self.past)
         flow = await play_turn(begin, before, views, turn, self._decide, in_step=True)
+        self.past = flow.remembered(views)
         with in_environment():
             step = self.world.step({seat: team_action(flow)})
         self._done(turn, flow, step)

@@ -24,6 +24,7 @@ from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
+from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import isolated, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
@@ -59,6 +60,7 @@ class _Path:
 
     Attributes:
         world: as the team turn began; nobody changes it.
+        past: what the team turn before it leaves behind.
         waiting: members of the wave that have not decided; said: what the others of it have.
         spoken: points and outputs of the team turn so far. paid: what the environment paid so far.
         name: numbers of the candidates that it went by; parent: id of the last one.
@@ -66,6 +68,7 @@ class _Path:
 
     world: Environment
     turn: int = 0
+    past: Past = field(default_factory=dict)
     waiting: tuple[DecisionPoint, ...] = ()
     said: tuple[tuple[str, Payload], ...] = ()
     spoken: tuple[tuple[DecisionPoint, Payload], ...] = ()
@@ -100,12 +103,13 @@ class _Tree:
         if seats != (plan.spec.seat,):
             raise RunError(f"team {plan.spec.name!r} plays seat {plan.spec.seat!r}, to move: {seats}")
         views = look(plan, path.world)
-        return await self._go_on(replace(path, spoken=()), Flow.start(plan, silent=silent_agents(views)), views)
+        begin = Flow.start(plan, silent=silent_agents(views), past=path.past)
+        return await self._go_on(replace(path, spoken=()), begin, views)
 
     async def _go_on(self, path: _Path, flow: Flow, views: Mapping[str, Observation]) -> _Grown:
         """A wave begins, or the team turn is over."""
         if flow.finished:
-            return await self._commit(path, flow)
+            return await self._commit(path, flow, views)
         for agent in flow.ready():
             flow = flow.begin(agent)
         waiting = tuple(
@@ -178,7 +182,7 @@ class _Tree:
             flow = flow.complete(agent, output)
         return await self._go_on(path, flow, point.observations)
 
-    async def _commit(self, path: _Path, flow: Flow) -> _Grown:
+    async def _commit(self, path: _Path, flow: Flow, views: Mapping[str, Observation]) -> _Grown:
         """The team turn is over: the environment takes a step, and who spoke is judged by what became of it."""
         sampler, seat = self.sampler, flow.plan.spec.seat
         with in_environment():
@@ -194,7 +198,8 @@ class _Tree:
         for point, payload in path.spoken:
             terms = own_terms(sampler.reward, point, point.environment, payload, flow, sampler.reward_options.failure)
             own |= {(_whose(point), name): value for name, value in terms.items()}
-        grown = await self.enter(replace(path, world=world, turn=path.turn + 1, paid=paid))
+        after = replace(path, world=world, turn=path.turn + 1, past=flow.remembered(views), paid=paid)
+        grown = await self.enter(after)
         return _Grown(grown.turns, grown.terms | own)
 
     def _leaf(self, path: _Path) -> _Grown:

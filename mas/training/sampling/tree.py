@@ -143,10 +143,10 @@ class _TreePlay:
         with in_environment():
             world = point.environment.clone()
         earned: dict[str, dict[str, float]] = {}
-        turn = point.turn
+        turn, views = point.turn, point.observations
         decide, opponents = _PlayOut(sampler.runtime, self.recorder, seed).decide, sampler.opponent_policies(seed)
         theirs = await opponent_actions(opponents, world.to_move(), world, turn)
-        flow = await play_turn(flow, world, point.observations, turn, decide, in_step=True)
+        flow = await play_turn(flow, world, views, turn, decide, in_step=True)
         after = flow
         while True:
             own_seats = [one for one in world.to_move() if one not in opponents]
@@ -156,9 +156,9 @@ class _TreePlay:
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
                 break
-            views, moving = look(flow.plan, world), world.to_move()
+            past, views, moving = flow.remembered(views), look(flow.plan, world), world.to_move()
             theirs = await opponent_actions(opponents, moving, world, turn)
-            begin = Flow.start(flow.plan, [one for one in moving if one not in opponents], silent_agents(views))
+            begin = Flow.start(flow.plan, [one for one in moving if one not in opponents], silent_agents(views), past)
             flow = await play_turn(begin, world, views, turn, decide, in_step=True)
         failure = sampler.reward_options.failure
         own = own_terms(sampler.reward, point, point.environment, candidate.payload, after, failure)
