@@ -104,7 +104,7 @@ class RoleSpec(Options):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     constraint: Constraint | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 16
+    max_tokens: Annotated[int, Field(ge=1)] = 64
     stop: tuple[str, ...] = ()
     price: Price | None = None
     voice: Literal["engine", "human"] = "engine"
