@@ -29,12 +29,14 @@ class Delivery(StrEnum):
 class Payload(BaseModel):
     """Base of everything an envelope can hold. Frozen; `kind` is its name in teams and on the wire.
 
-    `is_reference`: it says where a payload of the envelope's kind is.
+    `is_reference`: it says where a payload of the envelope's kind is. `raw`: the model's text that it was read from,
+    for a role that is shown its own answers again; nobody else gets it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: ClassVar[str] = "payload"
     is_reference: ClassVar[bool] = False
+    raw: str | None = None
 
     @property
     def route(self) -> str | None:

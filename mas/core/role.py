@@ -110,6 +110,11 @@ class RoleSpec(Options):
     voice: Literal["engine", "human"] = "engine"
 
     @property
+    def shows_past(self) -> bool:
+        """Whether a conversation may show the role its own earlier answers."""
+        return self.ask is None and self.context != "none" if self.history is None else self.history > 0
+
+    @property
     def templates(self) -> Mapping[str, str]:
         """Its texts with names in braces, by field."""
         listed = None if self.constraint is None else self.constraint.one_of

@@ -22,7 +22,7 @@ from mas.roles.chat import (
     learned,
     list_rule,
     seen_text,
-    strip_thought,
+    without_thought,
 )
 
 _MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
@@ -129,43 +129,52 @@ class PromptedRole:
             system = [instructions, *(() if EXPERIENCES in self._ask.names else learned(experiences))]
         else:
             system = [instructions or f"You are the {self.name}. {self.duty}", *learned(experiences)]
-        earlier = self._shown_past(view)
-        return "\n\n".join(text for text in system if text), self._asked(view, earlier[-1] if earlier else None)
+        earlier, is_placed = self._shown_past(view), self._ask is not None and EXPERIENCES in self._ask.names
+        user = self._asked(view, earlier[-1] if earlier else None, experiences if is_placed else ())
+        return "\n\n".join(text for text in system if text), user
 
     def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
-        """The user message of each earlier call that the spec shows, and the answer, oldest first.
+        """The user message of each earlier call that the spec shows, and the answer as it was said, oldest first.
 
-        An answer is shown as it was read, behind its `prefill`; one that could not be read, as it was said.
+        An answer begins with its `prefill` and has no `<think>` block; a call that has no answer is left out, and
+        experiences stand in the last user message alone. Who overrides `chat` overrides this, too.
 
         Raises:
             ConfigError: as `chat` and `prefill`.
         """
         calls, said = self._shown_past(view), []
         for before, call in zip((None, *calls), calls, strict=False):
-            said.append((self._asked(call.view, before), answer_text(self.prefill(call.view), call.answer)))
+            said.append((self._asked(call.view, before, ()), answer_text(self.prefill(call.view), call.answer)))
         return tuple(said)
 
     def _shown_past(self, view: View) -> tuple[EarlierCall, ...]:
         """The earlier calls that stand in the conversation."""
-        history, context = self.spec.history, self.spec.context
-        if history is not None:
-            return view.past[-history:] if history else ()
-        if self._ask is not None or context == "none":
+        history, past = self.spec.history, view.past
+        if not self.spec.shows_past:
             return ()
-        in_turn = view.past[-len(view.own) :] if view.own else ()
-        return in_turn if context == "turn" else in_turn[-1:]
-
-    def _asked(self, view: View, before: EarlierCall | None) -> str:
-        """The user message of a call. Behind `before`, which is shown right before it, one without `ask` has only what
-        is new in the same team turn."""
-        if self._ask is not None:
-            experiences = self.spec.experiences if EXPERIENCES in self._ask.names else ()
-            user = [self._filled(self._ask, view, experiences), self.spec.format]
-        elif before is not None and view.own:  # the same team turn: the call before it was the last one
-            new = msgspec.structs.replace(view, messages=view.messages[len(before.view.messages) :])
-            user = [seen_text({}, self.visible(new), before.answer), self.rule()]
+        if history is not None:
+            past = past[-history:]
         else:
-            user = [seen_text(view.observation.fields, self.visible(view)), self.rule()]
+            in_turn = past[-len(view.own) :] if view.own else ()
+            past = in_turn if self.spec.context == "turn" else in_turn[-1:]
+        return tuple(call for call in past if answer_text("", call.answer))
+
+    def _asked(self, view: View, before: EarlierCall | None, experiences: Sequence[str]) -> str:
+        """The user message of a call. Without `ask`, one that is shown right behind the call before it, of the same
+        team turn, has only what is new.
+
+        Args:
+            before: what is shown right before it.
+        """
+        if self._ask is not None:
+            user = [self._filled(self._ask, view, experiences), self.spec.format]
+        else:
+            answered, fields = None if before is None else before.answer, view.observation.fields
+            seen = seen_text(fields, self.visible(view), answered)
+            if before is not None and view.own and (*before.view.own, before.answer) == view.own:
+                new = msgspec.structs.replace(view, messages=view.messages[len(before.view.messages) :])
+                seen = seen_text({}, self.visible(new), answered) or seen
+            user = [seen, self.rule()]
         return "\n\n".join(text for text in user if text) or NOTHING_SEEN
 
     def prefill(self, view: View) -> str:
@@ -224,7 +233,7 @@ class PromptedRole:
         White space around it does not count, nor does a closed `<think>` block that it begins with, unless the
         `pattern` asks for one.
         """
-        answer = text.strip() if self._asks_thought else strip_thought(text)
+        answer = (text if self._asks_thought else without_thought(text)).strip()
         if self._pattern is not None:
             match = self._pattern.fullmatch(answer)
             if match is None:

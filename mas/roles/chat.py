@@ -61,19 +61,21 @@ def seen_text(fields: Mapping[str, str], messages: Iterable[Message] = (), answe
 
 
 def answer_text(begun: str, answer: Payload) -> str:
-    """An earlier answer of a role as its own message in a conversation.
+    """An earlier answer of a role as its own message in a conversation, without a `<think>` block; empty where nothing
+    was said.
 
     Args:
-        begun: how the answer was begun for it. answer: as it was read; what could not be read is given as it was said.
+        begun: how the answer was begun for it.
     """
-    text = strip_thought(answer.text) if isinstance(answer, Failure) else answer.content
-    return f"{begun} {text}".strip()
+    said = answer.text if isinstance(answer, Failure) else answer.content
+    text = without_thought(said if answer.raw is None else answer.raw)
+    return f"{begun}{text}".strip() if text.strip() else ""
 
 
-def strip_thought(text: str) -> str:
-    """The text without white space around it and without a closed `<think>` block that it begins with."""
+def without_thought(text: str) -> str:
+    """The text without a closed `<think>` block that it begins with."""
     thought = _THOUGHT.match(text)
-    return text[thought.end() if thought else 0 :].strip()
+    return text[thought.end() if thought else 0 :]
 
 
 def _said(message: Message) -> str:

@@ -18,7 +18,7 @@ from mas.core.concurrency import together
 from mas.core.engine import Engine, PinnedAdapter, Request, Sampling
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError, RunError
-from mas.core.messages import Envelope, Payload
+from mas.core.messages import Envelope, Failure, Payload
 from mas.core.role import ConstrainedRole, Role, View
 from mas.core.tracing import in_environment
 from mas.runtime.payloads import (
@@ -151,7 +151,7 @@ class RoleAgent:
             ids = generation.token_ids[:-1] if generation.finish == "stop" else generation.token_ids
             if ids not in read:
                 text = self.engine.tokenizer.decode(ids)
-                read[ids] = text, self.role.parse(text)
+                read[ids] = text, self._parsed(text)
             text, payload = read[ids]
             candidates.append(
                 Candidate(
@@ -168,6 +168,14 @@ class RoleAgent:
                 )
             )
         return tuple(candidates)
+
+    def _parsed(self, text: str) -> Payload:
+        """What the text means; with the text itself, where the role may be shown it again and it says more."""
+        payload = self.role.parse(text)
+        is_shown = self.voice.chats and self.role.spec.shows_past and not isinstance(payload, Failure)
+        if not is_shown or text == payload.content:
+            return payload
+        return payload.model_copy(update={"raw": text})
 
     async def log_chances(self, view: View, texts: Sequence[str]) -> tuple[float, ...]:
         """Of each text the log-probability, in nats, that it is said and nothing else; at temperature 1.

@@ -164,7 +164,7 @@ class Flow(FlowState, frozen=True):
         past: tuple[EarlierCall, ...] = ()
         if spec.history:
             past = (*self.past.get(agent, ()), *self._calls(agent, observation))[-spec.history :]
-        elif spec.history is None and spec.ask is None:
+        elif spec.shows_past:
             past = self._calls(agent, observation)
         return View(observation=observation, messages=self.messages(agent), own=self.own(agent), past=past)
 
@@ -260,7 +260,7 @@ class Flow(FlowState, frozen=True):
                 parts += [instance(name, number), *_shown(said, heard)]
         if self.plan.wiring.loops:  # an agent that speaks again may be shown what it was asked before
             parts.append(f"asked {self.asked} {[fan.asked for fan in self.fans]}")
-        for name, calls in self.past.items():
+        for name, calls in sorted(self.past.items()):
             for call in calls:
                 fields = json.dumps(dict(call.view.observation.fields))
                 parts += [f"{name} saw {fields}", *_shown((*call.view.own, call.answer), call.view.messages)]

@@ -184,7 +184,7 @@ class ModelLimits:
         if len(ids) + room > self.context:
             raise RefusedRequest(
                 f"{len(ids)} prompt tokens and {room} new ones exceed the context of {self.context}: "
-                "shorten the prompt or lower max_tokens"
+                "shorten the prompt (a role's history is part of it) or lower max_tokens"
             )
 
 

@@ -91,6 +91,14 @@ class RoleContract:
             assert _texts(role, again) == first
             assert _texts(self.make_role(), view) == first
 
+    def test_an_earlier_call_is_shown_as_it_was_asked(self) -> None:
+        role = self.make_role()
+        if role.spec.experiences:
+            return  # which may stand in the last message alone
+        for view in self.views():
+            if earlier := role.earlier(view):
+                assert earlier[0][0] in [role.chat(call.view)[1] for call in view.past]
+
     def test_prompting_changes_no_view(self) -> None:
         role = self.make_role()
         for view, untouched in zip(self.views(), self.views(), strict=True):

@@ -51,6 +51,9 @@ def open_base(
     """
     path = base_path(setup, note, home)
     text = load_text(setup.model, path)
+    for role, spec in setup.team.roles.items():
+        if spec.history and not text.chats:
+            note(f"role {role} has history: {spec.history}, which compact prompts do not show: take a model that chats")
     cluster = setup.cluster
     shard = Shard(rank, cluster.learners) if rank is not None and cluster.shard_base else None
     if setup.model.path != TINY:

@@ -63,6 +63,12 @@ def _findings(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
     work = Work.bound(setup, text)
     longest = f"{work.width} tokens, the longest prompt of {setup.scenario.name} with its answer"
     yield Finding("prompts", longest, is_fatal=work.width > text.limits.context)
+    if work.widest >= text.limits.context:
+        yield Finding(
+            "prompts",
+            f"with messages and earlier calls they may outgrow the context of {text.limits.context} tokens: an episode "
+            "in which one does fails; lower history, or max_tokens of who writes the messages",
+        )
     adapters, said = set(setup.trained_adapters.values()), list[str]()
     check_memory(setup, needs_of(setup, footprint, work, is_trained=True), said.append)
     yield Finding("memory", "; ".join(line.removeprefix("memory: ") for line in said))

@@ -1,7 +1,8 @@
 """What a training is going to compute, and what it needs of memory: printed first, refused where it cannot fit.
 
-Leaves out on purpose: prompts that grow from turn to turn, loops within a team turn, peers and judges; of the time also
-play-outs of `sampler.lookahead` and messages in prompts. The estimates are rough, and measured steps replace them.
+Leaves out on purpose: observations that grow from turn to turn, loops within a team turn, peers and judges; of the time
+also play-outs of `sampler.lookahead`, messages in prompts and a role's `history`. The estimates are rough, and measured
+steps replace them.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,8 +79,9 @@ class Work:
         calls, new = len(setup.team.members()) * turns, sum(answers.values()) * turns
         heard = {agent: _heard_by(setup.plan, agent) for agent in first}
         call = {agent: len(ids) + heard[agent] + answers[agent] for agent, ids in first.items()}
-        earlier = {agent: _earlier_calls(setup.plan, agent, turns) for agent in first}
+        earlier = {agent: _earlier_calls(setup.plan, agent, turns) if text.chats else 0 for agent in first}
         widest = max((tokens * (1 + earlier[agent]) for agent, tokens in call.items()), default=0)
+        widest = max(min(widest, text.limits.context), width)
         messages = sum(heard[agent] + earlier[agent] * tokens for agent, tokens in call.items()) * turns
         return cls(calls, prompts * turns, new, width, common / max(prompts, 1), widest, messages)
 

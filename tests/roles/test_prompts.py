@@ -3,7 +3,7 @@ import pytest
 
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
-from mas.core.messages import Action, Failure, Feedback, Payload, Plan
+from mas.core.messages import Action, Failure, Feedback, Items, Payload, Plan
 from mas.core.role import EarlierCall, Message, RoleSpec, View
 from mas.roles import PromptedRole, build_role
 
@@ -177,7 +177,39 @@ def test_as_many_earlier_calls_are_shown_as_the_history_says() -> None:
 
 def test_an_earlier_answer_begins_as_it_was_begun() -> None:
     spec = {"ask": "{from.critic}?", "prefill": "After {from.critic} I say", "history": 2}
-    assert conversation(asked_thrice(*SAID), **spec)[1::2] == ["After warm I say first", "After warmer I say second"]
+    said = asked_thrice(Action(text="first", raw=" First!"), Action(text="second", raw=" second"))
+    assert conversation(said, **spec)[1::2] == ["After warm I say First!", "After warmer I say second"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (Items(items=("a", "b"), raw="a\nb"), "a\nb"),
+        (Items(items=(), raw="none"), "none"),
+        (Action(text="42", raw="<think>six</think>It is 6*7. #### 42"), "It is 6*7. #### 42"),
+        (Action(text="42"), "42"),
+    ],
+)
+def test_an_earlier_answer_is_what_the_model_said_without_its_thoughts(answer: Payload, shown: str) -> None:
+    assert conversation(asked_thrice(SAID[0], answer))[1] == shown
+
+
+def test_calls_without_an_answer_are_left_out_and_the_next_message_is_whole() -> None:
+    nothing = Failure(text="", cause="EngineError: gone")
+    assert conversation(asked_thrice(SAID[0], nothing), context="turn") == [
+        "x: 1\ncritic says: warm",
+        "first",
+        "x: 1\ncritic says: warm\ncritic says: warmer\ncritic says: hot",
+    ]
+
+
+def test_a_message_without_anything_new_says_again_what_is_seen() -> None:
+    assert conversation(asked_thrice(*SAID), context="none", history=1) == ["x: 1", "second", "x: 1"]
+
+
+def test_experiences_that_are_placed_stand_in_the_last_message_alone() -> None:
+    spec = {"ask": "{experiences}{x}?", "history": 2, "experiences": ("Look first.",)}
+    assert conversation(asked_thrice(*SAID), **spec) == ["1?", "first", "1?", "second", "Look first.\n1?"]
 
 
 def test_an_earlier_answer_that_could_not_be_read_is_shown_as_it_was_said_and_named() -> None:

@@ -169,7 +169,7 @@ def test_a_failed_attempt_is_not_made_again_and_the_next_one_has_another_id() ->
 
 def test_what_was_spent_stays_spent() -> None:
     """A prompt of one character and an answer of one with its end are three tokens."""
-    budget = Budgets(episode=Budget(tokens=100, seconds=60.0), run=Budget(calls=50))
+    budget = Budgets(episode=Budget(tokens=400, seconds=60.0), run=Budget(calls=50))
     plan = plan_with(CHAIN, {"a": Policy(retries=Retries(attempts=2, wait_s=0.0))}, budget)
     whole, plays, says = MemoryPlays(), MemoryPlays(), failing("a", 0)
     lefts = []

@@ -1,6 +1,7 @@
 """Roles with a history in every sampler: what a prompt tells of earlier calls is what was said on its own branch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,23 +56,27 @@ async def played(options: dict[str, Any], say: Callable[[str, int], str]) -> tup
     return episodes, asked
 
 
-def check(prompt: str) -> int:
-    """A conversation agrees with the world and the team mate in each of its messages; how many calls it shows.
+def asked_of(agent: str, said: Sequence[tuple[str, str]], mate: str) -> list[str]:
+    """The conversation of an agent's next call, after team turns in which `left` and `solo` said this."""
+    talk: list[str] = []
+    for number in range(len(said) + 1):
+        done = "".join(solo for _, solo in said[:number])
+        left, solo = said[number] if number < len(said) else (mate, "")
+        talk += [f"{done}?", left] if agent == "left" else [f"{done}+{left}?", solo]
+    return talk[:-1]
 
-    The world shows all that was done so far, and what `solo` says is done.
-    """
-    *said, last = prompt.removesuffix("\n\n").split("\n\n")
-    done = ""
-    for question, answer in zip(said[::2], said[1::2], strict=True):
-        seen, mate = question.removesuffix("?").partition("+")[::2]
-        assert seen.startswith(done), prompt
-        assert not mate or mate.startswith("l"), prompt
-        if "+" in question:
-            assert seen == done, prompt
-            done += answer
-    if "+" in last:
-        assert last.partition("+")[0] == done, prompt
-    return len(said) // 2
+
+def talk_of(prompt: str) -> list[str]:
+    return prompt.removesuffix("\n\n").split("\n\n")
+
+
+def is_consistent(prompt: str) -> bool:
+    """Whether a conversation has as many calls as the world had team turns, and the world grew by one word in each."""
+    *said, last = talk_of(prompt)
+    seen = [one.removesuffix("?").partition("+")[0] for one in (*said[::2], last)]
+    grew = all(later.startswith(before) for before, later in pairwise(seen))
+    own = "+" not in last or [later[len(before) :] for before, later in pairwise(seen)] == said[1::2]
+    return grew and own and [one.count("s") for one in seen] == list(range(len(seen)))
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -79,7 +84,16 @@ async def test_a_prompt_tells_what_was_said_on_its_own_branch(name: str) -> None
     # letters by seed, so that branches differ
     episodes, asked = await played(MODES[name], lambda prompt, seed: f"{'s' if '+' in prompt else 'l'}{seed % 97}")
     assert {episode.status for episode in episodes} == {"done"}
-    assert max(map(check, asked)) == 2
-    recorded = [turn for episode in episodes for turn in episode.turns]
-    by_turn = {turn.turn: check(CharacterTokenizer().decode(turn.prompt_ids)) for turn in recorded}
-    assert by_turn == {0: 0, 1: 1, 2: 2}
+    assert all(map(is_consistent, asked))
+    assert {len(talk_of(prompt)) for prompt in asked} == {1, 3, 5}
+    turns = {turn.id: turn for episode in episodes for turn in episode.turns}
+    for turn in turns.values():
+        path, here = [turn], turn
+        while here.parent is not None:
+            here = turns[here.parent]
+            path.insert(0, here)
+        words = {(one.turn, one.agent): one.text for one in path[:-1]}
+        said = [(words[number, "left"], words[number, "solo"]) for number in range(turn.turn)]
+        talk = talk_of(CharacterTokenizer().decode(turn.prompt_ids))
+        assert talk == asked_of(turn.agent, said, words.get((turn.turn, "left"), ""))
+    assert {turn.turn for turn in turns.values()} == {0, 1, 2}
