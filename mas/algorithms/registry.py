@@ -3,6 +3,7 @@
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from mas.algorithms.base import Algorithm
@@ -13,73 +14,11 @@ from mas.core.user_code import is_code, load_module
 EXAMPLE = "path/file.py:NAME"
 FORMER: dict[str, str] = {"hrpo": "action_grpo"}
 """Algorithms of mas by the names that they had before."""
+_OTHERS = ("base", "registry", "settings")
 SHIPPED: dict[str, str] = {
-    "action_grpo": "mas.algorithms.action_grpo",
-    "aepo": "mas.algorithms.aepo",
-    "agent_rlvr": "mas.algorithms.agent_rlvr",
-    "arpo": "mas.algorithms.arpo",
-    "aspo": "mas.algorithms.aspo",
-    "at2po": "mas.algorithms.at2po",
-    "at_grpo": "mas.algorithms.at_grpo",
-    "bnpo": "mas.algorithms.bnpo",
-    "cispo": "mas.algorithms.cispo",
-    "clip_delta": "mas.algorithms.clip_delta",
-    "comas": "mas.algorithms.comas",
-    "cory": "mas.algorithms.cory",
-    "dapo": "mas.algorithms.dapo",
-    "dpo": "mas.algorithms.dpo",
-    "dr_grpo": "mas.algorithms.dr_grpo",
-    "e_grpo": "mas.algorithms.e_grpo",
-    "eapo": "mas.algorithms.eapo",
-    "empg": "mas.algorithms.empg",
-    "epo": "mas.algorithms.epo",
-    "flow_grpo": "mas.algorithms.flow_grpo",
-    "gdpo": "mas.algorithms.gdpo",
-    "gigpo": "mas.algorithms.gigpo",
-    "gmpo": "mas.algorithms.gmpo",
-    "gpg": "mas.algorithms.gpg",
-    "grpo_roc": "mas.algorithms.grpo_roc",
-    "gspo": "mas.algorithms.gspo",
-    "hi_agent": "mas.algorithms.hi_agent",
-    "hiersearch": "mas.algorithms.hiersearch",
-    "igpo": "mas.algorithms.igpo",
-    "malt": "mas.algorithms.malt",
-    "matpo": "mas.algorithms.matpo",
-    "mlpo": "mas.algorithms.mlpo",
-    "mmoa_rag": "mas.algorithms.mmoa_rag",
-    "opo": "mas.algorithms.opo",
-    "oprl": "mas.algorithms.oprl",
-    "owl": "mas.algorithms.owl",
-    "parallel_grpo": "mas.algorithms.parallel_grpo",
-    "pass_at_k": "mas.algorithms.pass_at_k",
-    "pilotrl": "mas.algorithms.pilotrl",
-    "poad": "mas.algorithms.poad",
-    "ppo": "mas.algorithms.ppo",
-    "rae": "mas.algorithms.rae",
-    "re_rest": "mas.algorithms.re_rest",
-    "reinforce_pp": "mas.algorithms.reinforce_pp",
-    "reinforce_pp_baseline": "mas.algorithms.reinforce_pp_baseline",
-    "replan": "mas.algorithms.replan",
-    "retroformer": "mas.algorithms.retroformer",
-    "reward_stack": "mas.algorithms.reward_stack",
-    "rise": "mas.algorithms.rise",
-    "rloo": "mas.algorithms.rloo",
-    "s_ppo": "mas.algorithms.s_ppo",
-    "sapo": "mas.algorithms.sapo",
-    "scaling_inter": "mas.algorithms.scaling_inter",
-    "search_self_play": "mas.algorithms.search_self_play",
-    "self_redteam": "mas.algorithms.self_redteam",
-    "single_grpo": "mas.algorithms.single_grpo",
-    "spa_rl": "mas.algorithms.spa_rl",
-    "spiral": "mas.algorithms.spiral",
-    "srgpo": "mas.algorithms.srgpo",
-    "st_ppo": "mas.algorithms.st_ppo",
-    "stratified_grpo": "mas.algorithms.stratified_grpo",
-    "tool_learner": "mas.algorithms.tool_learner",
-    "tool_rl": "mas.algorithms.tool_rl",
-    "training_free": "mas.algorithms.training_free",
-    "turn_ppo": "mas.algorithms.turn_ppo",
-    "waltzrl": "mas.algorithms.waltzrl",
+    module.name: f"mas.algorithms.{module.name}"
+    for module in iter_modules([str(Path(__file__).parent)])
+    if module.name not in _OTHERS
 }
 """Those of mas: name -> module, which has it as `algorithm`."""
 

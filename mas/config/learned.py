@@ -80,6 +80,7 @@ LEARNED: dict[str, Learned] = {
     "stratified_grpo": Learned("retrieval", tokens=41000, before=0.02, after=0.68),
     "tool_learner": Learned("tool_use", tokens=44_000, before=0.00, after=0.99),
     "tool_rl": Learned("tool_use", tokens=47_000, before=0.00, after=0.16),
+    "topr": Learned("relay", tokens=27_000, before=0.25, after=0.48),
     "training_free": Learned("relay", tokens=38_000, before=0.21, after=0.13),
     "turn_ppo": Learned("plan_path", tokens=199_000, before=0.18, after=0.69),
     "waltzrl": Learned("safe_reply", tokens=98_000, before=0.64, after=1.00),

@@ -1,8 +1,9 @@
 """The golden record `tests/data/golden.json`: read, compared and written.
 
 `python tests/golden/record.py` says where the numbers of today differ from the record at all, in the last bit, too;
-with `--write` it writes the record anew. On the machine that wrote it, a change that only moves code leaves the file
-as it is; numbers of float32 may end otherwise on another processor, which the tests allow for.
+with `--write` it writes the record anew, and with names behind it these presets alone. On the machine that wrote it, a
+change that only moves code leaves the file as it is; numbers of float32 may end otherwise on another processor, which
+the tests allow for.
 """
 
 import argparse
@@ -93,13 +94,17 @@ def _text(value: Any, depth: int) -> str:
     return f"{{\n{inner}\n{' ' * max(depth - 1, 0)}}}"
 
 
-def compute() -> dict[str, Any]:
-    """The numbers of today."""
+def compute(chosen: Sequence[str] = ()) -> dict[str, Any]:
+    """The numbers of today; of some presets alone, with those of the record for all else."""
     from golden import presets, trainings
 
     from mas.config.load import presets as names
 
     base = presets.base_of()
+    if chosen:
+        known = read()
+        known["presets"] |= {name: rounded(presets.found_of(name, base)) for name in chosen}
+        return known | {"presets": dict(sorted(known["presets"].items()))}
     return {
         "presets": {name: rounded(presets.found_of(name, base)) for name in names("algorithm")},
         "trainings": {name: rounded(trainings.train(name, trainings.base_of(name))[0]) for name in trainings.SCENARIOS},
@@ -110,13 +115,15 @@ def main() -> int:
     """0: all is as in the record, or was written; 1: it is not."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the record anew")
+    parser.add_argument("presets", nargs="*", help="of these alone")
     with tempfile.TemporaryDirectory() as cache:
         os.environ |= {"MAS_CACHE": cache, "HF_HUB_OFFLINE": "1"}
         sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "training")]
         import torch
 
         torch.set_num_threads(1)
-        chosen, found = parser.parse_args(), compute()
+        chosen = parser.parse_args()
+        found = compute(chosen.presets)
     if chosen.write:
         RECORD.write_text(text(found), encoding="utf-8")
         print(f"wrote {RECORD.relative_to(ROOT)}: {RECORD.stat().st_size} bytes")
