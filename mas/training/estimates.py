@@ -79,7 +79,7 @@ class Work:
         calls, new = len(setup.team.members()) * turns, sum(answers.values()) * turns
         heard = {agent: _heard_by(setup.plan, agent) for agent in first}
         call = {agent: len(ids) + heard[agent] + answers[agent] for agent, ids in first.items()}
-        earlier = {agent: _earlier_calls(setup.plan, agent, turns) if text.chats else 0 for agent in first}
+        earlier = {agent: earlier_calls(setup.plan, agent, turns) if text.chats else 0 for agent in first}
         widest = max((tokens * (1 + earlier[agent]) for agent, tokens in call.items()), default=0)
         widest = max(min(widest, text.limits.context), width)
         messages = sum(heard[agent] + earlier[agent] * tokens for agent, tokens in call.items()) * turns
@@ -174,7 +174,7 @@ def _heard_by(plan: TeamPlan, agent: str) -> int:
     )
 
 
-def _earlier_calls(plan: TeamPlan, agent: str, turns: int) -> int:
+def earlier_calls(plan: TeamPlan, agent: str, turns: int) -> int:
     """How many of its own calls an agent's prompt shows at most."""
     spec, visits = plan.roles[agent].spec, plan.max_visits(agent)
     if spec.history is not None:

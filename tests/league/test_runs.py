@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from shutil import copytree
 from typing import Any
 
 import pytest
+import yaml
 from parts import runtime_of
 from typer.testing import CliRunner
 
@@ -21,7 +23,7 @@ from mas.league.match import Chance, Fixture, PlayedGame, play
 from mas.league.players import AtRandom, open_players, pinned, scripted
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
-from mas.league.trained_players import TeamPlayer, open_runs
+from mas.league.trained_players import TeamPlayer, load_run, open_runs
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
@@ -55,6 +57,22 @@ async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained
     assert len(one) == 60
     said = {(move.player, move.text) for game in one for move in game.moves}
     assert {("new", "Pass"), ("new", "Bet")} <= said, "it draws, as it was trained"
+
+
+def test_a_run_whose_roles_remember_is_refused_as_a_player(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "remembers"
+    copytree(trained, run)
+    team = run / "team.yaml"
+    lines = team.read_text(encoding="utf-8").splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if line.startswith("    type:"))
+    team.write_text("".join([*lines[: first + 1], "    history: 2\n", *lines[first + 1 :]]), encoding="utf-8")
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    config["algorithm"]["team"] = str(team)
+    (run / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"role '\w+' of run .*remembers has history: 2, .* train it without a history"
+    ):
+        load_run(RunSource(run, 4, is_greedy=False), open_world(KUHN))
 
 
 async def test_all_players_of_a_base_share_it_and_are_answered_in_batches(

@@ -10,10 +10,13 @@ from rich.console import Console
 from test_policies import PAIR, SPEAKER, Table, at_once, table
 
 from mas.bus.memory import MemoryBus
+from mas.core.environment import Observation
 from mas.core.errors import AgentFailed, ConfigError, GraphError, RefusedRequest
+from mas.core.messages import Envelope, Note
+from mas.core.role import EarlierCall, RoleSpec, View
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
-from mas.roles import build_roles
+from mas.roles import build_role, build_roles
 from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
@@ -56,6 +59,18 @@ async def test_the_answer_of_a_person_is_the_agents_output() -> None:
         await playing
         assert sitting.flows[0].own("first")[0].content == "left"
         assert sitting.engine.calls == ["last"] * len(sitting.flows)
+
+
+async def test_a_person_with_a_history_is_shown_what_was_asked_and_answered() -> None:
+    desk, spec = HumanDesk(), RoleSpec.model_validate(PERSON | {"ask": "Is {x} even?", "history": 2})
+    one, two = (View(observation=Observation({"x": x})) for x in "12")
+    view = msgspec.structs.replace(two, past=(EarlierCall(one, Note(text="no")),))
+    envelope = Envelope(id="q", kind="ask", source="run", target="t/a", payload=Note(text=""))
+    asking = asyncio.create_task(desk.ask(envelope, build_role("a", spec), view), name="ask")
+    (question,) = await lying(desk, 1)
+    assert question.text == "Is 1 even?\n\nYou answered: no\n\nIs 2 even?"
+    desk.answer(question.id, "yes")
+    assert await asking == "yes"
 
 
 async def test_what_the_role_cannot_read_is_refused_and_the_question_stays() -> None:

@@ -14,9 +14,9 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Move, Observation, Reward, Task
 from mas.core.messages import Action, Failure, Items, Note, Payload
 from mas.core.naming import agent_of
-from mas.core.role import Message, View
+from mas.core.role import EarlierCall, Message, View
 from mas.graph.plan import compile_team
-from mas.roles import build_roles
+from mas.roles import build_role, build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.delegate import (
@@ -240,6 +240,16 @@ def seen_by_worker(size: str, said: str, case: DelegateCase) -> tuple[str, str]:
         messages=(Message("planner", Note(text=said)),),
     )
     return role.prompt(view), "\n".join(role.chat(view))
+
+
+def test_what_a_worker_was_asked_before_has_its_page_of_then() -> None:
+    team = scenario_of("small").teams["team"]
+    role = build_role("worker", team.roles["worker"].model_copy(update={"history": 1, "ask": "{page}?"}))
+    seen, heard = Observation(world(LETTERS).observe("worker").fields), Message("planner", Note(text="bp"))
+    call = EarlierCall(View(observation=seen, messages=(heard,)), Note(text="3"))
+    now = View(observation=seen, messages=(Message("planner", Note(text="ap")),), past=(call,))
+    assert role.earlier(now) == ((role.chat(call.view)[1], "3"),)
+    assert role.chat(now)[1] != role.chat(call.view)[1]
 
 
 def test_a_worker_sees_its_page_and_neither_archive_nor_question() -> None:

@@ -20,7 +20,7 @@ from mas.config.options import Config
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.tracing import in_environment, measuring
-from mas.graph.load import find_team
+from mas.graph.load import find_team, load_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
@@ -30,7 +30,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.base_measures import Speed, measure_speed
 from mas.serving.model import BaseModel
-from mas.training.estimates import Work, rows_of
+from mas.training.estimates import Work, earlier_calls, rows_of
 from mas.training.evaluate import Evaluation
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
@@ -138,6 +138,28 @@ def test_the_bound_of_a_task_is_its_turns_with_the_longest_answers(base: BaseMod
     assert work.calls == 2 * turns
     assert work.new_tokens == turns * sum(role.max_tokens for role in team.roles.values())
     assert work.width <= base.limits.context
+
+
+@pytest.mark.parametrize(
+    ("spec", "most"),
+    [
+        ({}, 1),
+        ({"context": "turn"}, 3),
+        ({"context": "none"}, 0),
+        ({"ask": "{x}"}, 0),
+        ({"history": 0}, 0),
+        ({"history": 5}, 5),
+        ({"history": 50, "ask": "{x}"}, 19),
+    ],
+)
+def test_a_prompt_shows_at_most_so_many_earlier_calls(spec: dict[str, Any], most: int) -> None:
+    """Of an agent that is asked up to four times in each of five team turns."""
+    verifier = {"type": "verifier", "view": "solo"}
+    team = load_team(
+        {"name": "loop", "roles": {"a": {"type": "executor", "view": "solo"} | spec, "b": verifier}, "output": "a",
+         "edges": ["start -> a", "a -> b", "b -> a when reject loop 3", "b -> done when accept"], "joins": {"a": "any"}}
+    )  # fmt: skip
+    assert earlier_calls(compile_team(team, build_roles(team)), "a", 5) == most
 
 
 def test_estimates_follow_from_work_and_speed() -> None:

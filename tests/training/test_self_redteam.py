@@ -204,6 +204,20 @@ class Known(ScriptedEngine):
         return (log(0.75 if (prompt[1] == "a") == (said == "r") else 0.25),)
 
 
+class Restricting(ScriptedEngine):
+    restricts = True
+
+
+@pytest.mark.parametrize("spec", [{"history": 1}, {"top_k": 3}])
+async def test_roles_that_remember_or_draw_from_some_tokens_have_no_known_policy(spec: dict[str, int]) -> None:
+    scenario = scenario_of()
+    team = scenario.teams["team"]
+    team = team.model_copy(update={"roles": {name: one.model_copy(update=spec) for name, one in team.roles.items()}})
+    async with runtime_of(team, Restricting(lambda prompt, adapter, seed: "c")) as runtime:
+        assert await scored_policy(runtime, scenario) is None
+        assert await exact_measures(runtime, scenario) == {}
+
+
 @pytest.mark.parametrize("team", ["team", "solo"])
 async def test_attacks_of_two_letters_are_scored_whole(team: str) -> None:
     scenario = scenario_of()

@@ -261,6 +261,8 @@ class Worker(PromptedRole):
     def _searched(self, view: View) -> View:
         heard = self.visible(view)
         fields = dict(view.observation.fields)
+        if "archive" not in fields:
+            return view
         found = page(fields.pop("archive"), heard[-1].payload.content if heard else "", self.style)
         past = [msgspec.structs.replace(call, view=self._searched(call.view)) for call in view.past]
         return msgspec.structs.replace(view, observation=Observation(fields | {"page": found}), past=tuple(past))
