@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Delivery(StrEnum):
@@ -36,7 +36,7 @@ class Payload(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: ClassVar[str] = "payload"
     is_reference: ClassVar[bool] = False
-    raw: str | None = None
+    raw: str | None = Field(default=None, exclude_if=lambda raw: raw is None)
 
     @property
     def route(self) -> str | None:

@@ -5,7 +5,7 @@ All that is wrong with a file becomes one error: file, key, value, what was poss
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,9 @@ from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
 from mas.graph.wiring import seat_of
+from mas.protocols.written import MADE, team_of
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def load_team(source: Path | str | Mapping[str, object]) -> TeamSpec:
@@ -48,11 +51,37 @@ def _team(content: dict[str, Any], where: str, folder: Path, within: tuple[str, 
     if isinstance(agents, Mapping):
         members = {name: _member(name, value, where, folder, within) for name, value in agents.items()}
         content = content | {"agents": members}
+    if "protocol" in content:
+        content = _with_protocol(content, where)
+    return _checked(TeamSpec, content, f"{where} is not a team")
+
+
+def _checked(kind: type[M], content: object, problem: str) -> M:
     try:
-        return TeamSpec.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
-        problems = "".join(f"\n  - {_problem(detail)}" for detail in error.errors())
-        raise GraphError(f"{where} is not a team:{problems}") from None
+        problems = "".join(f"\n  - {_problem(detail, kind)}" for detail in error.errors())
+        raise GraphError(f"{problem}:{problems}") from None
+
+
+def _with_protocol(content: dict[str, Any], where: str) -> dict[str, Any]:
+    """The keys of a team with those that its protocol gives."""
+    if both := [key for key in MADE if key in content]:
+        raise GraphError(
+            f"{where} is not a team: it has a protocol, which says {', '.join(both)}: leave out one of both"
+        )
+    roles = content.get("roles", {})
+    if not isinstance(roles, Mapping):
+        raise GraphError(f"{where} is not a team: with a protocol, 'roles' maps names to roles; it is {_shown(roles)}")
+    read = {
+        str(name): _checked(RoleSpec, role, f"{where} is not a team: role {name!r}") for name, role in roles.items()
+    }
+    try:
+        team = team_of(str(content.get("name")), content["protocol"], read)
+    except ConfigError as error:
+        raise GraphError(f"{where} is not a team: {error}") from error
+    made = {key: getattr(team, key) for key in ("roles", *MADE)}
+    return {key: value for key, value in content.items() if key != "protocol"} | made
 
 
 def _member(name: object, value: object, where: str, folder: Path, within: tuple[str, ...]) -> object:
@@ -77,12 +106,7 @@ def _role(value: object, folder: Path) -> object:
     if not isinstance(value, str):
         return {} if value is None else value
     path = folder / value
-    content = _read(path)
-    try:
-        return RoleSpec.model_validate(content)
-    except ValidationError as error:
-        problems = "".join(f"\n  - {_problem(detail, RoleSpec)}" for detail in error.errors())
-        raise GraphError(f"{path} is not a role:{problems}") from None
+    return _checked(RoleSpec, _read(path), f"{path} is not a role")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def test_every_team_loads_and_compiles(page: str, tmp_path: Path) -> None:
 def test_every_key_of_a_team_is_documented(section: str, model: type[BaseModel]) -> None:
     (text,) = re.findall(rf"^## {section}\n(.*?)^## ", read("docs/teams.md"), re.MULTILINE | re.DOTALL)
     rows = "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
-    assert set(re.findall(r"`(\w+)`", rows)) == set(model.model_fields)
+    in_files = {"protocol"} if model is TeamSpec else set()  # read into the keys that it stands for
+    assert set(re.findall(r"`(\w+)`", rows)) == set(model.model_fields) | in_files
 
 
 def test_every_key_of_a_server_is_documented() -> None:

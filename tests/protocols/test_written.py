@@ -1,0 +1,99 @@
+"""Protocols that a team's file names in place of its edges."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mas import protocols
+from mas.core.errors import GraphError
+from mas.core.role import RoleSpec
+from mas.core.team import TeamSpec
+from mas.graph.load import load_team
+from mas.graph.plan import compile_team
+from mas.protocols.written import PROTOCOLS
+from mas.roles import build_roles
+
+ROLE: Mapping[str, Any] = {"type": "executor", "view": "solo", "max_tokens": 3}
+ACT = RoleSpec.model_validate(ROLE)
+MADE: dict[str, tuple[Any, list[str], Callable[[], TeamSpec]]] = {
+    "solo": ("solo", ["solo"], lambda: protocols.solo(ACT, name="t")),
+    "pipeline": ("pipeline", ["b", "a"], lambda: protocols.pipeline({"b": ACT, "a": ACT}, name="t")),
+    "plan_execute": ("plan_execute", ["executor"], lambda: protocols.plan_execute(executor=ACT, name="t")),
+    "plan_execute_verify": (
+        {"name": "plan_execute_verify", "revisions": 3},
+        ["planner"],
+        lambda: protocols.plan_execute_verify(ACT, revisions=3, name="t"),
+    ),
+    "fan_out": ("fan_out", ["x", "judge", "y"], lambda: protocols.fan_out({"x": ACT, "y": ACT}, ACT, name="t")),
+    "vote": (
+        {"name": "vote", "voters": 2},
+        ["worker", "planner"],
+        lambda: protocols.vote(ACT, planner=ACT, voters=2, name="t"),
+    ),
+    "debate": (
+        {"name": "debate", "rounds": 1},
+        ["pro", "con", "judge"],
+        lambda: protocols.debate({"pro": ACT, "con": ACT}, ACT, rounds=1, name="t"),
+    ),
+    "critique_and_refine": (
+        "critique_and_refine",
+        ["critic", "writer"],
+        lambda: protocols.critique_and_refine(ACT, ACT, name="t"),
+    ),
+    "self_play": ("self_play", ["east", "west"], lambda: protocols.self_play({"east": ACT, "west": ACT}, name="t")),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_file_with_a_protocol_is_the_team_that_its_function_makes(name: str, tmp_path: Path) -> None:
+    protocol, roles, make = MADE[name]
+    file = tmp_path / "team.yaml"
+    content = {"name": "t", "protocol": protocol, "roles": {role: dict(ROLE) for role in roles}}
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    team = load_team(file)
+    assert team == make()
+    assert compile_team(team, build_roles(team)).digest == compile_team(make(), build_roles(make())).digest
+
+
+def test_every_protocol_but_the_one_of_teams_can_be_named() -> None:
+    assert set(PROTOCOLS) == set(protocols.__all__) - {"nested"} == set(MADE)
+    for make in PROTOCOLS.values():
+        options = [one for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
+        assert {one.annotation for one in options if one.name != "name"} <= {int, "int"}
+
+
+def test_other_keys_stand_beside_it_and_roles_may_be_left_out_or_files(tmp_path: Path) -> None:
+    (tmp_path / "role.yaml").write_text(yaml.safe_dump(dict(ROLE)))
+    file = tmp_path / "team.yaml"
+    more = "policies: {executor: {timeout_s: 5}}\nroles: {executor: role.yaml}\n"
+    file.write_text(f"name: t\nprotocol: plan_execute\n{more}")
+    team = load_team(file)
+    assert team.policies["executor"].timeout_s == 5
+    assert (team.roles["executor"], team.roles["planner"].type) == (ACT, "planner")
+    assert load_team({"name": "t", "protocol": "plan_execute"}) == protocols.plan_execute(name="t")
+
+
+@pytest.mark.parametrize(
+    ("team", "text"),
+    [
+        ({"protocol": "pipelin"}, r"no protocol 'pipelin'\. Did you mean 'pipeline'\?"),
+        ({"protocol": "nested"}, "no protocol 'nested'"),
+        ({"protocol": 3}, "protocol is 3, but a name"),
+        ({"protocol": {"voters": 2}}, "no protocol None"),
+        ({"protocol": {"name": "vote", "voter": 2}}, r"vote has no option 'voter'\. Did you mean 'voters'\?"),
+        ({"protocol": {"name": "vote", "voters": "two"}}, "voters is 'two', but a whole number"),
+        ({"protocol": {"name": "vote", "voters": 0}}, "there is no worker"),
+        ({"protocol": "pipeline"}, "no stages"),
+        ({"protocol": "plan_execute", "roles": {"plannr": {}}}, r"has no role 'plannr'\. Did you mean 'planner'\?"),
+        ({"protocol": "solo", "roles": {"solo": {"maxtokens": 3}}}, "role 'solo'.*'maxtokens'"),
+        ({"protocol": "solo", "roles": ["solo"]}, "'roles' maps names to roles"),
+        ({"protocol": "solo", "edges": ["start -> solo"]}, "which says edges: leave out one of both"),
+    ],
+)
+def test_a_protocol_that_makes_no_team_is_one_error(team: dict[str, Any], text: str) -> None:
+    with pytest.raises(GraphError, match=rf"(?s)team is not a team: .*{text}|{text}"):
+        load_team({"name": "t"} | team)
