@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from mas.cluster import ClusterOptions
+from mas.cluster import ClusterOptions, ResourceRequest
 from mas.cluster.resources import cores
 from mas.config.load import load_config
 from mas.config.options import Config, WorkerOptions
@@ -144,13 +144,17 @@ class Recorded:
     """A cluster that starts nothing."""
 
     def __init__(self, options: ClusterOptions) -> None:
-        self.options, self.spawned = options, dict[str, Any]()
+        self.options, self.spawned, self.reserved = options, dict[str, Any](), list[ResourceRequest]()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Nothing."""
+
+    async def reserve(self, requests: Sequence[ResourceRequest]) -> None:
+        assert not self.spawned
+        self.reserved.extend(requests)
 
     async def spawn(self, kind: str, *arguments: object, **options: Any) -> object:
         self.spawned[kind] = options.get("environment", ())
@@ -174,6 +178,8 @@ async def test_the_cluster_of_a_run_has_the_cpus_of_its_processes_and_keys_reach
         pass
     assert opened[0].options.cpus == cores() + 6
     assert opened[0].spawned == {"rollout": ("HELPER_KEY",), "learner": ()}
+    counts = {request.kind: request.count for request in opened[0].reserved}
+    assert counts == {"rollout": cores() + 5, "engine": 0, "learner": 1}, "all before the first one starts"
 
 
 def test_texts_that_are_no_paths_have_no_digest() -> None:
