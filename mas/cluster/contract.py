@@ -43,6 +43,8 @@ class Cluster(ABC):
     def __init__(self, options: ClusterOptions, logs: Path) -> None:
         self.options, self.logs = options, logs.absolute()
         self._handles: dict[str, Handle] = {}
+        self._failed: list[Handle] = []
+        """Of starts again that failed. To kill their processes may have taken too long."""
         self._counts: dict[str, int] = {}
         self._reserved: dict[str, ResourceRequest] = {}
         self._is_open = self._is_closed = False
@@ -137,21 +139,26 @@ class Cluster(ABC):
         return handle
 
     async def respawn(self, handle: Handle) -> Handle:
-        """A fresh process under the same name, made as the first one was; the old one is killed if it lives.
+        """A fresh process under the same name, made as the first one was; those of before are killed if they live.
 
         Raises:
-            As `spawn`; the same handle can then be started again. ClusterError: the handle is not the newest of its
+            As `spawn`, and CallExpired: an old process could not be killed in time. The same handle can then be started
+                again, and what lives of this try is killed first. ClusterError: the handle is not the newest of its
                 name, or of another cluster.
         """
         if self._handles.get(handle.name) is not handle:
             raise ClusterError(f"{handle.name} cannot be started again: its handle is not this cluster's newest of it")
         fresh = self._register(handle.name, handle.spec, handle.restarts + 1)
         try:
+            for failed in [failed for failed in self._failed if failed.name == handle.name]:
+                await failed.kill()
+                self._failed.remove(failed)
             await handle.kill()
             await handle.close()
             await fresh.start()
         except BaseException:  # also if cancelled: the old handle can be tried again
             self._handles[handle.name] = handle
+            self._failed.append(fresh)
             raise
         return fresh
 
@@ -160,16 +167,24 @@ class Cluster(ABC):
         return [handle.member() for handle in self._handles.values()]
 
     async def close(self) -> None:
-        """Stop every worker, side by side, and leave no process; once is enough, more do nothing."""
+        """Stop every worker, side by side, and leave no process; once is enough, more do nothing.
+
+        Raises:
+            ClusterError: one could not be ended, though all others were, and what `_open` made is undone.
+        """
         if self._is_closed:
             return
         self._is_open, self._is_closed = False, True
         if self in _entered:
             _entered.remove(self)
         try:
-            await asyncio.gather(*(handle.close() for handle in self._handles.values()))
+            handles = [*self._handles.values(), *self._failed]
+            ends = await asyncio.gather(*(handle.close() for handle in handles), return_exceptions=True)
         finally:
             await self._close()
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     def _register(self, name: str, spec: WorkerSpec, restarts: int) -> Handle:
         if not self._is_open:
