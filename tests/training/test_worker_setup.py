@@ -15,7 +15,7 @@ from mas.cluster.resources import cores
 from mas.config.load import load_config
 from mas.config.options import Config, WorkerOptions
 from mas.core.errors import ConfigError
-from mas.runs import train, worker_setup
+from mas.runs import named_files, train, worker_setup
 from mas.runs.named_files import check_files, file_digests
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.worker_setup import load_setup, setup_of
@@ -104,6 +104,30 @@ def test_another_module_is_refused_once_it_is_imported(
     monkeypatch.delitem(sys.modules, "my_rewards")  # as in a process that has not imported it yet
     with pytest.raises(ConfigError, match=r"^my_rewards on node .+ is another file"):
         load(arguments)
+
+
+def test_a_start_reads_each_file_once_and_again_only_if_it_has_changed_meanwhile(
+    config: Config, load: Callable[[bytes], TrainSetup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, read, digest = setup_of(config), list[str](), named_files._digest
+
+    def noted(files: list[Path]) -> str:
+        read.extend(map(str, files))
+        return digest(files)
+
+    monkeypatch.setattr(named_files, "_digest", noted)
+    load(arguments)
+    assert sorted(read) == ["rows.jsonl", "score.py"]
+
+    def change_and_resolve(config: Config) -> TrainSetup:
+        setup = resolve_training(config)
+        Path("score.py").write_text(f"{REWARD}# changed after it was checked\n")
+        return setup
+
+    monkeypatch.setattr(worker_setup, "resolve_training", change_and_resolve)
+    with pytest.raises(ConfigError, match=r"^score\.py on node .+ is another file"):
+        load(arguments)
+    assert sorted(read) == ["rows.jsonl"] * 2 + ["score.py"] * 3
 
 
 def test_a_saved_data_set_is_all_of_its_files_and_what_is_not_here_is_passed_over(config: Config) -> None:
