@@ -2,13 +2,13 @@
 
 `open_cluster` opens one of two implementations of the contract `Cluster`. A worker is any object that a factory makes,
 and its methods take and return bytes. The package knows nothing of teams, models or training. It leaves out on purpose:
-restarting by itself (the driver decides, with `respawn`), placement groups, and calls from worker to worker.
+restarting by itself (the driver decides, with `respawn`), and calls from worker to worker.
 """
 
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import ProcessStatus, Ref
+from mas.cluster.records import ProcessStatus, Ref, ResourceRequest
 from mas.cluster.registry import open_cluster
 
-__all__ = ["Cluster", "ClusterOptions", "Handle", "ProcessStatus", "Ref", "open_cluster"]
+__all__ = ["Cluster", "ClusterOptions", "Handle", "ProcessStatus", "Ref", "ResourceRequest", "open_cluster"]

@@ -1,5 +1,6 @@
 """The cluster on this machine: each worker is a subprocess, each object a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mas.cluster.cleanup import Guard
@@ -8,7 +9,7 @@ from mas.cluster.link import Link
 from mas.cluster.local_link import LocalLink
 from mas.cluster.objects import ObjectFiles
 from mas.cluster.options import ClusterOptions
-from mas.cluster.records import Ref, WorkerSpec
+from mas.cluster.records import Ref, ResourceRequest, WorkerSpec
 from mas.cluster.resources import Resources, cores
 from mas.core.errors import ClusterError
 
@@ -47,6 +48,9 @@ class LocalCluster(Cluster):
             (files, guard), self._opened = self._opened, None
             files.close()
             guard.close()
+
+    async def _reserve(self, requests: Sequence[ResourceRequest]) -> None:
+        self._resources.reserve(requests)
 
     def _link(self, name: str, spec: WorkerSpec) -> Link:
         files, guard = self._parts()

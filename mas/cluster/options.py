@@ -21,6 +21,9 @@ class ClusterOptions(Options):
     """How many GPUs of this machine workers may ask for together. None: none."""
     store_mib: int | None = Field(default=None, ge=80)
     """Shared memory of the Ray that is started here; objects beyond it are written to disk. None: 512 MiB."""
+    strategy: Literal["pack", "spread"] | None = None
+    """How Ray places what is reserved (`Cluster.reserve`, as `mas train` and `mas league run` do) on the nodes of a
+    cluster that is joined: `pack`, on few of them; `spread`, on many. None: `pack`."""
     payload_mib: int = Field(default=256, ge=1, le=2047)
     """The largest payload of a call and of its answer. What is larger travels by reference."""
     environment: tuple[str, ...] = ()
@@ -38,10 +41,13 @@ class ClusterOptions(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.kind == "local":
-            self._refuse("is of Ray: set kind=ray, or leave it out", address=self.address, store_mib=self.store_mib)
+            why = "is of Ray: set kind=ray, or leave it out"
+            self._refuse(why, address=self.address, store_mib=self.store_mib, strategy=self.strategy)
         elif self.address is not None:
             why = "is of a Ray that is started here; the one at the address has its own"
             self._refuse(why, cpus=self.cpus, gpus=self.gpus, store_mib=self.store_mib)
+        else:
+            self._refuse("is of a Ray with several nodes: set address, or leave it out", strategy=self.strategy)
         return self
 
     @staticmethod

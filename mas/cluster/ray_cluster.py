@@ -1,4 +1,4 @@
-"""The cluster of Ray: each worker is a plain actor, each object one of Ray's store.
+"""The cluster of Ray: each worker is a plain actor, each object one of Ray's store, what is reserved a placement group.
 
 A process has at most one. What blocks in Ray's interface runs in one thread, which lives as long as the cluster: on
 Linux the processes of a Ray that is started here die with the thread that started them.
@@ -23,6 +23,7 @@ from mas.cluster.contract import Cluster
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_link import RayLink
+from mas.cluster.ray_reservation import RayReservation
 from mas.cluster.ray_start import (
     SessionDirectory,
     changed_variables,
@@ -32,7 +33,7 @@ from mas.cluster.ray_start import (
     ray_variables,
     restore_variables,
 )
-from mas.cluster.records import Ref, WorkerSpec
+from mas.cluster.records import Ref, ResourceRequest, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError
 
 
@@ -44,6 +45,7 @@ class RayCluster(Cluster):
         self.host = ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster-ray")
         self._object_refs: dict[str, Any] = {}
+        self._reservation: RayReservation | None = None
         self._session: SessionDirectory | None = None
         self._guard: Guard | None = None
         self._variables: dict[str, str | None] = {}
@@ -69,6 +71,14 @@ class RayCluster(Cluster):
             if ref.key not in self._object_refs:
                 raise ClusterError(f"object {ref.key} of {ref.size} bytes has been freed, or is of another cluster")
         return [self._object_refs[ref.key] for ref in refs]
+
+    def placing(self, name: str) -> Any:
+        """See `RaySession`."""
+        return "DEFAULT" if self._reservation is None else self._reservation.placing(name)
+
+    def is_waiting(self, name: str) -> bool:
+        """See `RaySession`."""
+        return self._reservation is not None and self._reservation.is_waiting(name)
 
     def note(self, sign: str, pid: int) -> None:
         """See `RaySession`."""
@@ -130,6 +140,9 @@ class RayCluster(Cluster):
     async def _close(self) -> None:
         self._object_refs.clear()
         try:
+            if self._reservation is not None:
+                with suppress(ClusterError):  # Ray ends it with the job
+                    await self._reservation.release()
             await self.blocking("ending", partial(ray.shutdown, wait_for_processes=True))
         finally:
             self._thread.shutdown(wait=False)
@@ -140,6 +153,10 @@ class RayCluster(Cluster):
             if self._guard is not None:
                 self._guard.close()
                 self._guard = None
+
+    async def _reserve(self, requests: Sequence[ResourceRequest]) -> None:
+        self._reservation = RayReservation(self, requests)
+        await self._reservation.make()
 
     def _link(self, name: str, spec: WorkerSpec) -> Link:
         return RayLink(name, spec, self)

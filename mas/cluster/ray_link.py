@@ -45,6 +45,12 @@ class RaySession(Protocol):
     def object_refs(self, refs: Sequence[Ref]) -> list[Any]:
         """Ray's references of objects."""
 
+    def placing(self, name: str) -> Any:
+        """Ray's strategy for placing a worker: in what is reserved for it, or where there is room."""
+
+    def is_waiting(self, name: str) -> bool:
+        """Whether what was reserved for a worker was lost with a node, and is on no other one yet; blocks."""
+
 
 class RayLink(Link):
     """One actor."""
@@ -66,7 +72,8 @@ class RayLink(Link):
         """Make the actor and wait until it runs; again if its node goes before that."""
         limit_s = self._session.options.start_s / 2
         for remaining in reversed(range(_PLACINGS)):
-            await self._session.blocking("counting resources", self._check_totals)
+            check = partial(check_fits_node, self._name, self._spec.cpus, self._spec.gpus)
+            await self._session.blocking("counting resources", check)
             self._actor = await self._session.blocking(f"making {self._name}", self._make)
             try:
                 async with asyncio.timeout(limit_s):
@@ -76,8 +83,7 @@ class RayLink(Link):
             except WorkerLost:
                 if remaining == 0:
                     raise
-        free = await self._session.blocking("counting resources", ray.available_resources)
-        raise self._not_placed(free, limit_s)
+        raise await self._session.blocking("counting resources", partial(self._not_placed, limit_s))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
         """See `Link`."""
@@ -145,6 +151,7 @@ class RayLink(Link):
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=_CONCURRENT,
+            scheduling_strategy=self._session.placing(self._name),
         )
         limit = options.payload_mib << 20
         output = str(self._session.logs / self._name)
@@ -159,26 +166,24 @@ class RayLink(Link):
         constructor nor its `runtime_env`, as Ray's control service stores these."""
         return msgspec.msgpack.encode({name: os.environ[name] for name in self._names() if name in os.environ})
 
-    def _check_totals(self) -> None:
-        """Refuse at once what no node could ever hold."""
-        asked = {"CPU": self._spec.cpus, "GPU": self._spec.gpus}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(all(node.get(name, 0) >= number for name, number in asked.items()) for node in nodes):
-            shown = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
-            raise NoResources(
-                f"{self._name} asks for {self._spec.cpus:g} CPUs and {self._spec.gpus:g} GPUs on one node; the nodes "
-                f"have {shown or 'nothing'}: ask for less, add a node, or raise `cpus` or `gpus` of the cluster"
-            )
-
-    def _not_placed(self, free: dict[str, float], limit_s: float) -> ClusterError:
+    def _not_placed(self, limit_s: float) -> ClusterError:
+        free = ray.available_resources()
         cpus, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
-        if self._spec.cpus > cpus or self._spec.gpus > gpus:
+        if self._session.is_waiting(self._name):
+            return NoResources(
+                f"{self._name}: the {self._spec.cpus:g} CPUs and {self._spec.gpus:g} GPUs that were reserved for it "
+                f"went with a node, and after {limit_s:g} s no other node has room for them; {cpus:g} CPUs and "
+                f"{gpus:g} GPUs of all nodes are free: add a node, and give the command again"
+            )
+        is_reserved = self._session.placing(self._name) != "DEFAULT"
+        if not is_reserved and (self._spec.cpus > cpus or self._spec.gpus > gpus):
             return NoResources(
                 f"{self._name} asks for {self._spec.cpus:g} CPUs and {self._spec.gpus:g} GPUs; after {limit_s:g} s "
                 f"{cpus:g} CPUs and {gpus:g} GPUs of all nodes are free: stop a worker, ask for less, or add a node"
             )
         return CallExpired(
-            f"{self._name}: Ray started no process for it within {limit_s:g} s, though {cpus:g} CPUs are free"
+            f"{self._name}: Ray started no process for it within {limit_s:g} s, though "
+            + ("what it asks for is reserved for it" if is_reserved else f"{cpus:g} CPUs are free")
         )
 
     async def _answer(self, answer: Any) -> bytes:
@@ -195,6 +200,22 @@ class RayLink(Link):
     def _outcome(self, answer: bytes) -> Outcome:
         outcome: Outcome = msgspec.msgpack.decode(answer, type=Outcome)
         return outcome
+
+
+def check_fits_node(name: str, cpus: float, gpus: float) -> None:
+    """Refuse at once what no node could ever hold. Asks Ray, and blocks.
+
+    Raises:
+        NoResources: says what the nodes have.
+    """
+    asked = {"CPU": cpus, "GPU": gpus}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= number for name, number in asked.items()) for node in nodes):
+        shown = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise NoResources(
+            f"{name} asks for {cpus:g} CPUs and {gpus:g} GPUs on one node; the nodes have {shown or 'nothing'}: ask "
+            "for less, add a node, or raise `cpus` or `gpus` of the cluster"
+        )
 
 
 def is_ray_process(pid: int) -> bool:

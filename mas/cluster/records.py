@@ -33,6 +33,20 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of mas in the driver."""
 
 
+class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What workers of one kind ask for: so many of them, each for so much."""
+
+    kind: str
+    count: int
+    cpus: float
+    gpus: float
+
+    @property
+    def names(self) -> list[str]:
+        """Of the workers."""
+        return [f"{self.kind}-{index}" for index in range(self.count)]
+
+
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as the driver sees it."""
 

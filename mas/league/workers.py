@@ -15,6 +15,7 @@ from rich.console import Console
 
 from mas.cluster.options import ClusterOptions
 from mas.cluster.pool import WorkerPool
+from mas.cluster.records import ResourceRequest
 from mas.cluster.registry import open_cluster
 from mas.cluster.resources import with_room
 from mas.config.load import checked_config, parse_override
@@ -216,15 +217,16 @@ async def open_match_workers(count: int, setup: PlayerSetup, logs: Path) -> Asyn
     """Start workers, and end them with the block.
 
     Raises:
-        ClusterError: they cannot be started. MissingPackage: Ray is asked for, and not installed.
+        NoResources: the cluster has no room for all of them; none was started. ClusterError: they cannot be started.
+        MissingPackage: Ray is asked for, and not installed.
     """
     options, arguments = setup.options, msgspec.json.encode(setup.matches)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(with_room(options, count * options.worker_cpus), logs))
+        request = ResourceRequest(kind="match", count=count, cpus=options.worker_cpus, gpus=options.worker_gpus)
+        await cluster.reserve([request])
         spawns = [
-            cluster.spawn(
-                "match", FACTORY, arguments, cpus=options.worker_cpus, gpus=options.worker_gpus, threads=setup.threads
-            )
+            cluster.spawn("match", FACTORY, arguments, cpus=request.cpus, gpus=request.gpus, threads=setup.threads)
             for _ in range(count)
         ]
         yield MatchWorkers(WorkerPool(cluster, await together(spawns, "spawn")))

@@ -35,20 +35,34 @@ def file_digests(config: Config, team: TeamSpec) -> dict[str, str]:
     return {name: _digest(files) for name in _names(config, team) if (files := _files_of(name))}
 
 
-def check_files(digests: Mapping[str, str]) -> None:
+FileMarks = tuple[tuple[str, int, int, int, int], ...]
+"""Of each of some files: path, number, bytes, and when content and attributes changed, in ns. Writing changes one."""
+
+
+def check_files(digests: Mapping[str, str], checked: Mapping[str, FileMarks] | None = None) -> dict[str, FileMarks]:
     """Refuse files that have changed since their digests were made. What is not here, or not yet imported, is not
     looked at: if it is needed, reading it fails.
+
+    Args:
+        checked: what an earlier check returned. Files whose marks are those of then are not read again.
+
+    Returns:
+        name -> marks of the files that were looked at.
 
     Raises:
         ConfigError: says which one, where, and what to do.
     """
+    marks: dict[str, FileMarks] = {}
     for name, digest in digests.items():
-        files = _files_of(name)
-        if files and _digest(files) != digest:
+        if not (files := _files_of(name)):
+            continue
+        marks[name] = _marks(files)  # before they are read: a change during that is seen by the next check
+        if marks[name] != (checked or {}).get(name) and _digest(files) != digest:
             raise ConfigError(
                 f"{name} on node {platform.node()} is another file than the process that trains read at its start: "
                 f"{_TO_DO}"
             )
+    return marks
 
 
 def check_team(team: TeamSpec, digest: str, name: str) -> None:
@@ -94,6 +108,11 @@ def _files_of(name: str) -> list[Path]:
     module = None if name.split(".")[0] == "mas" else sys.modules.get(name)
     source = getattr(module, "__file__", None)
     return [] if source is None else [Path(source)]
+
+
+def _marks(files: list[Path]) -> FileMarks:
+    stats = [(path, path.stat()) for path in files]
+    return tuple((str(path), it.st_ino, it.st_size, it.st_mtime_ns, it.st_ctime_ns) for path, it in stats)
 
 
 def _digest(files: list[Path]) -> str:

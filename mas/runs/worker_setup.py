@@ -62,8 +62,8 @@ def load_setup(arguments: bytes, *, is_trained: bool = False, rank: int | None =
     if Path(given.directory).is_dir():
         os.chdir(given.directory)
     config = Config.model_validate_json(given.config)
-    check_files(given.files)  # before code in them runs
+    checked = check_files(given.files)  # before code in them runs
     setup = resolve_training(config.as_stored() if given.is_stored else config)
-    check_files(given.files)  # of modules that are imported now, and of what has changed meanwhile
+    check_files(given.files, checked)  # modules that are imported now, and what has changed meanwhile
     check_team(setup.team, given.team, config.algorithm.team)
     return setup, open_base(setup, print, is_trained=is_trained, rank=rank)

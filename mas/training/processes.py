@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mas.cluster.records import ResourceRequest
 from mas.cluster.registry import open_cluster
 from mas.cluster.resources import with_room
 from mas.config.options import WorkerOptions
@@ -53,17 +54,19 @@ class Factories:
 async def open_processes(
     options: WorkerOptions, factories: Factories, *, base: BaseModel, logs: Path
 ) -> AsyncIterator[Processes]:
-    """Start the processes that the options name, side by side, and end them with the block.
+    """Start the processes that the options name, side by side, once there is room for all; end them with the block.
 
     Args:
         base: of the process that trains; the others load the same one. logs: a directory for what they print.
 
     Raises:
-        ClusterError: they cannot be started. MissingPackage: Ray is asked for, and not installed.
+        NoResources: the cluster has no room for all of them; none was started. ClusterError: they cannot be started.
+        MissingPackage: Ray is asked for, and not installed.
     """
     arguments, threads = factories.arguments, base.options.threads
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(with_room(options, options.asked_cpus), logs))
+        await cluster.reserve(_requests(options))
         workers, engine, ranks = None, None, None
 
         async def start_players() -> None:
@@ -90,3 +93,17 @@ async def open_processes(
 
         await together([start_players(), start_learners()], "start")
         yield Processes(workers=workers, engine=engine, ranks=ranks)
+
+
+def _requests(options: WorkerOptions) -> list[ResourceRequest]:
+    """What all of them take of the cluster, by the kinds that they are spawned as."""
+    counts = {"rollout": options.workers, "engine": options.engines}
+    requests = [
+        ResourceRequest(kind=kind, count=count, cpus=options.worker_cpus, gpus=options.worker_gpus)
+        for kind, count in counts.items()
+    ]
+    ranks = options.learners - 1
+    return [
+        *requests,
+        ResourceRequest(kind="learner", count=ranks, cpus=options.learner_cpus, gpus=options.learner_gpus),
+    ]

@@ -1,7 +1,7 @@
 """The processes that share an update, as a process group of torch, and what its members tell each other.
 
-Gradients are added up by gloo, on every device: those of adapters are small. The group listens at the address of the
-cluster only.
+Gradients are added up by gloo, on every device: those of adapters are small, and a member that is lost ends the others'
+wait. Why not by NCCL, and what that costs: docs/scale.md. The group listens at the address of the cluster only.
 """
 
 import socket

@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
+from mas.cluster import ResourceRequest
+
 FACTORY = "cluster_workers:make"
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'mas[ray]'"
 )
 KINDS = ["local", pytest.param("ray", marks=[needs_ray, pytest.mark.nightly(shard=False)])]
 """Ray takes seconds to start on an idle machine, and much longer beside other work."""
+
+
+def asking(count: int, cpus: float = 1, gpus: float = 0, kind: str = "rollout") -> ResourceRequest:
+    return ResourceRequest(kind=kind, count=count, cpus=cpus, gpus=gpus)
 
 
 def is_running(pid: int) -> bool:

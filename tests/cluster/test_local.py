@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cluster_cases import FACTORY, is_running, until
 
-from mas.cluster import Cluster, ClusterOptions, open_cluster
+from mas.cluster import Cluster, ClusterOptions, ResourceRequest, open_cluster
 from mas.cluster.frames import (
     MARGIN,
     CorruptFrame,
@@ -187,6 +187,25 @@ def test_gpus_are_whole_or_parts_of_one_and_parts_fill_one_first() -> None:
     with pytest.raises(NoResources, match=r"3 GPUs, of which 0\.5 are free"):
         resources.take("worker", 0, 1)
     assert resources.take("worker", 4, 0).devices == ()
+
+
+def test_what_is_reserved_is_counted_out_for_all_or_for_none_and_given_to_each_again() -> None:
+    resources = Resources(4, 2)
+    workers = ResourceRequest(kind="rollout", count=2, cpus=1, gpus=0.5)
+    message = (
+        r"\(2 rollout of 1 CPUs and 0\.5 GPUs and 2 learner of 1 CPUs and 1 GPUs\) ask for 4 CPUs and 3 GPUs "
+        r"together; this cluster has 4 CPUs, of which 4 are free, and 2 GPUs, of which 2 are free, so none was started"
+    )
+    with pytest.raises(NoResources, match=message):
+        resources.reserve([workers, ResourceRequest(kind="learner", count=2, cpus=1, gpus=1)])
+    resources.reserve([workers, ResourceRequest(kind="learner", count=1, cpus=1, gpus=1)])
+    for _ in range(2):  # a worker that is started again
+        share = resources.take("rollout-1", 1, 0.5)
+        resources.give_back(share)
+        with pytest.raises(NoResources, match=r"4 CPUs, of which 1 are free, and 2 GPUs, of which 0 are free"):
+            resources.take("other-0", 2, 0)
+    names = ("rollout-0", "rollout-1", "learner-0")
+    assert [resources.take(name, 1, 0).devices for name in names] == [(0,), (0,), (1,)]
 
 
 def test_a_worker_sees_those_of_the_drivers_devices_that_it_holds() -> None:

@@ -21,6 +21,8 @@ from mas.core.errors import ClusterError, MissingPackage
     [
         ({"address": "10.0.0.1:6379"}, r"address=10\.0\.0\.1:6379 is of Ray: set kind=ray"),
         ({"store_mib": 100}, r"store_mib=100 is of Ray"),
+        ({"strategy": "spread"}, r"strategy=spread is of Ray"),
+        ({"kind": "ray", "strategy": "pack"}, r"strategy=pack is of a Ray with several nodes: set address"),
         ({"kind": "ray", "address": "auto", "cpus": 4}, r"cpus=4\.0 is of a Ray that is started here"),
         ({"kind": "ray", "address": "auto", "gpus": 0}, r"gpus=0 is of a Ray that is started here"),
         ({"kind": "ray", "address": "ray://head:10001"}, r"should match pattern"),

@@ -27,6 +27,9 @@ class Session:
         self.options = ClusterOptions(kind="ray", environment=("HF_TOKEN",))
         self.logs, self.host, self.slow = Path("logs"), "", slow
 
+    def placing(self, name: str) -> str:
+        return "DEFAULT"
+
     async def blocking(self, what: str, work: Callable[[], Any]) -> Any:
         self.slow -= 1
         if self.slow >= 0:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -10,12 +10,12 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from mas.cluster import ClusterOptions
+from mas.cluster import ClusterOptions, ResourceRequest
 from mas.cluster.resources import cores
 from mas.config.load import load_config
 from mas.config.options import Config, WorkerOptions
 from mas.core.errors import ConfigError
-from mas.runs import train, worker_setup
+from mas.runs import named_files, train, worker_setup
 from mas.runs.named_files import check_files, file_digests
 from mas.runs.resolve import resolve, resolve_training
 from mas.runs.worker_setup import load_setup, setup_of
@@ -106,6 +106,30 @@ def test_another_module_is_refused_once_it_is_imported(
         load(arguments)
 
 
+def test_a_start_reads_each_file_once_and_again_only_if_it_has_changed_meanwhile(
+    config: Config, load: Callable[[bytes], TrainSetup], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, read, digest = setup_of(config), list[str](), named_files._digest
+
+    def noted(files: list[Path]) -> str:
+        read.extend(map(str, files))
+        return digest(files)
+
+    monkeypatch.setattr(named_files, "_digest", noted)
+    load(arguments)
+    assert sorted(read) == ["rows.jsonl", "score.py"]
+
+    def change_and_resolve(config: Config) -> TrainSetup:
+        setup = resolve_training(config)
+        Path("score.py").write_text(f"{REWARD}# changed after it was checked\n")
+        return setup
+
+    monkeypatch.setattr(worker_setup, "resolve_training", change_and_resolve)
+    with pytest.raises(ConfigError, match=r"^score\.py on node .+ is another file"):
+        load(arguments)
+    assert sorted(read) == ["rows.jsonl"] * 2 + ["score.py"] * 3
+
+
 def test_a_saved_data_set_is_all_of_its_files_and_what_is_not_here_is_passed_over(config: Config) -> None:
     saved = Path("saved")
     (saved / "train").mkdir(parents=True)
@@ -144,13 +168,17 @@ class Recorded:
     """A cluster that starts nothing."""
 
     def __init__(self, options: ClusterOptions) -> None:
-        self.options, self.spawned = options, dict[str, Any]()
+        self.options, self.spawned, self.reserved = options, dict[str, Any](), list[ResourceRequest]()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         """Nothing."""
+
+    async def reserve(self, requests: Sequence[ResourceRequest]) -> None:
+        assert not self.spawned
+        self.reserved.extend(requests)
 
     async def spawn(self, kind: str, *arguments: object, **options: Any) -> object:
         self.spawned[kind] = options.get("environment", ())
@@ -174,6 +202,8 @@ async def test_the_cluster_of_a_run_has_the_cpus_of_its_processes_and_keys_reach
         pass
     assert opened[0].options.cpus == cores() + 6
     assert opened[0].spawned == {"rollout": ("HELPER_KEY",), "learner": ()}
+    counts = {request.kind: request.count for request in opened[0].reserved}
+    assert counts == {"rollout": cores() + 5, "engine": 0, "learner": 1}, "all before the first one starts"
 
 
 def test_texts_that_are_no_paths_have_no_digest() -> None:
