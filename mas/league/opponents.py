@@ -46,7 +46,7 @@ class LeaguePool:
         players: name -> source, oldest first; runs without a step are written down with their latest one.
 
     Raises:
-        ConfigError: no such player, one that cannot play this game or speaks through another base, a mix or shares that
+        ConfigError: no such player, one that cannot play this game or uses another base, a mix or shares that
             name nobody. RunDirectoryError, CheckpointError: a run, or a step of it, that is not there.
     """
 
@@ -138,7 +138,7 @@ class LeaguePool:
         for key in {**mine, **its}:
             if mine.get(key) != its.get(key):
                 raise ConfigError(
-                    f"it speaks through another base than the run that trains, and one base is loaded: {key} is "
+                    f"it uses another base than the run that trains, and one base is loaded: {key} is "
                     f"{its.get(key)} there and {mine.get(key)} here. Train with its model.* and scenario.options, or "
                     "take another opponent"
                 )

@@ -225,7 +225,7 @@ class FolderScenario:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
-            its words. skill: that of a novice.
+            its words. skill: that of a noisy teacher.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.

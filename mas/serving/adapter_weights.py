@@ -65,10 +65,10 @@ class Segment:
     stop: int
 
 
-def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[Segment, ...]:
-    """Who speaks and in how many rows or tokens, one after the other; neighbours of one adapter are one segment."""
+def segments_of(counts: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[Segment, ...]:
+    """Adapters, each with how many rows or tokens it has, in order; neighbours of one adapter are one segment."""
     found: list[Segment] = []
-    for weights, count in speakers:
+    for weights, count in counts:
         start = found[-1].stop if found else 0
         stop = start + count
         if found and found[-1].weights is weights:

@@ -34,7 +34,7 @@ from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.cluster_status import BatchStatus
-from mas.training.opponents import Facing
+from mas.training.opponents import Matchup
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
@@ -311,7 +311,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     picks: tuple[Pick, ...]
     versions: dict[str, int]
-    faced: dict[str, Facing] = {}
+    faced: dict[str, Matchup] = {}
 
 
 def _record(batch: _Batch) -> _Record:

@@ -71,8 +71,8 @@ class MetricAccumulator:
             gap_J = values["behaviour_gap"][torch.tensor(fresh, device=values["behaviour_gap"].device)]
             found["behaviour_gap"] = float(gap_J.double().mean()) if any(fresh) else 0.0
         found |= _of_samples(values["importance"])
-        speakers = sorted({turn.role for turn in self.turns})
-        for role in speakers if len(speakers) > 1 else ():
+        roles = sorted({turn.role for turn in self.turns})
+        for role in roles if len(roles) > 1 else ():
             own = torch.tensor([one.role == role for one in self.turns], device=values["importance"].device)
             left_out = [name for name in ("importance_clipped", *MASKED) if name in values]
             of_role = {name: float(values[name][own].double().mean()) for name in left_out}

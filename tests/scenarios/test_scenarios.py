@@ -58,7 +58,7 @@ def test_every_team_compiles_and_a_team_and_a_solo_agent_exist(scenario: Scenari
         assert set(team.plays) <= set(scenario.environment().spec.seats)
 
 
-def test_demonstrations_are_endless_repeatable_and_half_right_for_a_novice(scenario: Scenario) -> None:
+def test_demonstrations_are_endless_repeatable_and_half_right_for_a_noisy_teacher(scenario: Scenario) -> None:
     expert = list(itertools.islice(scenario.demonstrations(3, expert=True), 300))
     assert list(itertools.islice(scenario.demonstrations(3, expert=True), 300)) == expert
     assert list(itertools.islice(scenario.demonstrations(4, expert=True), 300)) != expert

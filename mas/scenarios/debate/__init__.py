@@ -293,8 +293,8 @@ class DebateOptions(Options):
     holds it against the evidence.
 
     `style`: facts and statements are digits, which the tiny base can learn; or sentences, for real models. `facts`: how
-    many there are on each side, at most 5 in letters. `skill`: share of right answers of the novice that the tiny base
-    learns from last.
+    many there are on each side, at most 5 in letters. `skill`: share of right answers of the noisy teacher that the
+    tiny base learns from last.
     """
 
     judge: Judge = "role"

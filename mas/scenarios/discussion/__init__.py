@@ -280,7 +280,7 @@ class DiscussionOptions(Options):
 
     `style`: a digit, plus and minus up to 4, and the last digit of the result, which the tiny base can learn; or
     stories in words, for real models. `steps`: how many numbers follow the first one. `skill`: share of right answers
-    of the novice that the tiny base learns from last.
+    of the noisy teacher that the tiny base learns from last.
     """
 
     pay: Pay = "both"

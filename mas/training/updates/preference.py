@@ -61,7 +61,7 @@ def preferred(turns: Sequence[Turn], values: Sequence[float], options: Preferenc
 class Preference:
     """Labels the turns as `algorithm.preference` says, and lets the learner imitate and prefer.
 
-    Every adapter has a loss of its own: means over all positives and all pairs of the roles that speak through it, in
+    Every adapter has a loss of its own: means over all positives and all pairs of the roles that use it, in
     each minibatch of `learner.minibatches`, which are made of whole groups.
     """
 
