@@ -100,12 +100,6 @@ Policy = Callable[[Environment, str, Random], str]
 """What a seat of a game does; the generator is new at each move and the same for the same task, move and seat."""
 
 
-def random_policy(environment: Environment, seat: str, random: Random) -> str:
-    """Any of the legal actions, each as likely; a pass where they cannot be listed."""
-    legal = environment.legal(seat)
-    return random.choice(legal) if legal else ""
-
-
 class _State(msgspec.Struct, frozen=True):
     """`moves`: steps of the game so far. `earned`: all rewards of the seat so far."""
 

@@ -261,9 +261,8 @@ def probes_of(
     rows: Sequence[TrainRow],
     names: Iterable[str],
     served: Mapping[str, AdapterWeights] = _NO_WEIGHTS,
-    count: int = 2,
 ) -> dict[str, tuple[Probe, ...]]:
-    """Up to `count` different completions of each adapter with the log-probabilities that its weights give them now, in
+    """Up to two different completions of each adapter with the log-probabilities that its weights give them now, in
     float32 behind the last tokens of their prompts; all in one pass. In other types also with the weights that are
     served until now, in a second pass of the same shape: rounding then depends on the weights alone.
 
@@ -271,7 +270,7 @@ def probes_of(
     short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
     have to draw one token behind what it scores.
     """
-    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:count]]
+    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:2]]
     if not texts:
         return {}
     scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])

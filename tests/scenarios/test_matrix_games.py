@@ -28,7 +28,7 @@ from mas.scenarios.matrix_games.environment import (
 )
 from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
-from mas.scenarios.wrappers import Against, random_policy
+from mas.scenarios.wrappers import Against
 from mas.testing.environment import EnvironmentContract
 
 
@@ -87,6 +87,12 @@ class TestOneSeatOfIt(EnvironmentContract):
 
     def task(self, number: int) -> Task:
         return Task(id=f"train-{number}", seed=number)
+
+
+def random_policy(environment: Environment, seat: str, random: Random) -> str:
+    """Any of the legal actions, each as likely; a pass where they cannot be listed."""
+    legal = environment.legal(seat)
+    return random.choice(legal) if legal else ""
 
 
 class TestOneSeatAgainstChance(TestOneSeatOfIt):
