@@ -159,13 +159,9 @@ class QuestionWorld(RecordEnvironment[State]):
         listed = self.legal("team")
         return listed is None or action in listed
 
-    def answered(self, state: State, action: str) -> tuple[State, bool]:
-        """The state with the answer, and whether the action was legal."""
-        legal = action == "" or self.is_answer(state, action)
-        return msgspec.structs.replace(state, answer=action if legal else ""), legal
-
     def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
-        after, legal = self.answered(state, action)
+        legal = action == "" or self.is_answer(state, action)
+        after = msgspec.structs.replace(state, answer=action if legal else "")
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: State) -> bool:

@@ -22,9 +22,9 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
-from mas.training.metric_accumulator import Metrics
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
+from mas.training.step_metrics import Metrics
 
 Values = Mapping[int, Sequence[float]]
 """A number for each of a completion's first tokens (all, or fewer), by the identity of its turn."""

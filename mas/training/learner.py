@@ -25,10 +25,10 @@ from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.optimiser import adamw, check_gradients, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
 from mas.training.packing_check import check_packed, short_rows, tolerance_of
+from mas.training.step_metrics import MetricAccumulator, Metrics
 
 Logprobs = Mapping[int, Sequence[float]]
 """A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
