@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mas.config.base import Options
 from mas.core.environment import Move, Task
-from mas.core.messages import Failure, read_joint
+from mas.core.messages import parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
@@ -234,7 +234,7 @@ class RefineReward:
         assert isinstance(world, RefineEnvironment)
         if move.role not in (PIONEER, OBSERVER, *PEERS):
             return {}
-        said = "" if isinstance(move.output, Failure) else move.output.content
+        said = parsed_text(move.output)
         return {"answer": float(world.is_right(world.state, said))}
 
 
