@@ -1,5 +1,5 @@
 """Completions of one model: what a request asks of the engine (prompt ids, sampling, seeds; defaults from the role
-that speaks), and what comes back, token by token.
+that is asked), and what comes back, token by token.
 
 One request to the engine draws all completions, unless somebody waits for the pieces or a stop string is several
 tokens: then every completion is a stream of its own, closed as soon as its text is complete. Text is cut where a stop

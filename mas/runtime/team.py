@@ -166,7 +166,7 @@ class TeamRuntime(EpisodeRunner):
             self._spawned.append(member)
         return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
-    def speak_as(self, adapters: Mapping[str, str]) -> None:
+    def use_adapters(self, adapters: Mapping[str, str]) -> None:
         """See `mas.runtime.agents.speak_as`; roles that are peers stay as they are."""
         speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 

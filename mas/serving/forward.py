@@ -39,7 +39,7 @@ _sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """One prompt and completion with the adapter that speaks."""
+    """One prompt and completion with its adapter."""
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]

@@ -74,7 +74,7 @@ class TrainableAdapters:
     def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
         if self.assignment.swaps:
-            session.runtime.speak_as(
+            session.runtime.use_adapters(
                 self.trained if steps_done is None else self.assignment.sampling_adapters(steps_done)
             )
         return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)

@@ -58,8 +58,8 @@ async def compare(
     results = {}
     engine = await start_engine(setup.engine, base)
     try:
-        for name, (weights, speaking) in arms.items():
-            async with open_team(setup, base, weights, speaking, engine=engine) as session:
+        for name, (weights, uses) in arms.items():
+            async with open_team(setup, base, weights, uses, engine=engine) as session:
                 results[name] = await _evaluated(name, session, tasks, is_sampled, counted)
         if matched is not None:
             temperature = None if is_sampled else 0.0

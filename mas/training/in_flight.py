@@ -261,7 +261,7 @@ class BatchesInFlight:
         if self._workers is None:
             taken = [other.runtime for other in self._flights.values()]
             runtime = next(one for one in session.lanes if all(one is not other for other in taken))
-            runtime.speak_as(speaking)
+            runtime.use_adapters(speaking)
         store = session.publishing.store
         async with AsyncExitStack() as leases:
             for ref in (AdapterRef(name, version) for name, version in versions.items()):
@@ -274,7 +274,7 @@ class BatchesInFlight:
         return dropped
 
     async def _release_resumed(self) -> None:
-        """What has begun holds the versions that it speaks as; what has not begins with those of now."""
+        """What has begun holds the versions that it samples with; what has not begins with those of now."""
         await self._resumed_leases.aclose()
         self._resumed_refs.clear()
         self._resumed_weights.clear()

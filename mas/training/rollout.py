@@ -233,7 +233,7 @@ class Rollout:
         return await together(plays, "task")
 
     async def play_order(self, runtime: TeamRuntime, order: TaskOrder) -> Sequence[Episode]:
-        """What a worker does with an order; the runtime speaks as it says."""
+        """What a worker does with an order; the runtime uses the adapters that it names."""
         (planned,) = self._tasks.planned([order.pick])
         return await self._play_task(runtime, planned, None, order.step, order.seed)
 

@@ -72,7 +72,7 @@ async def serving(
     url = broker.url(f"relay%2F{name}")
     task = asyncio.create_task(serve_agent(name, resolve(config, relay()), None, url, notes.append), name=name)
     try:
-        await until(lambda: task.done() or any("speaks on the bus" in note for note in notes))
+        await until(lambda: task.done() or any("serves on the bus" in note for note in notes))
         yield task
     finally:
         task.cancel()
