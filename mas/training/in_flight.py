@@ -229,7 +229,7 @@ class BatchesInFlight:
             raise CheckpointError(f"{checkpoint / _FILE} holds no batches in flight: {error}") from error
         for one in records:
             trained = self._trainable.assignment.trained_adapters(one.step)
-            batch = self._rollout.drawn(one.step, trained, one.picks, one.faced)
+            batch = self._rollout.batch_of(one.step, trained, one.picks, one.faced)
             self._resumed[one.step] = _Batch(batch, one.versions if self._staleness else {})
         if not self._staleness or self._base is None:
             return

@@ -131,7 +131,7 @@ class Opponents:
         theirs = tuple(seat for seat in self._roles_of if seat not in matchup.seats)
         return OpponentSeats(matchup.opponent, theirs, self._opened[matchup.opponent])
 
-    def noted(self, matchup: Matchup, episodes: Sequence[Episode]) -> list[Episode]:
+    def with_matchup(self, matchup: Matchup, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes of a task with who played, without turns of seats in which nobody learns."""
         seat = "" if matchup.opponent == SELF else matchup.seats[0]
         return [

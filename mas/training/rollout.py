@@ -88,7 +88,7 @@ class Rollout:
         self._face(batch, planned)
         return batch
 
-    def drawn(
+    def batch_of(
         self, step: int, trained: Container[str], picks: Sequence[Pick], faced: Mapping[str, Matchup]
     ) -> TaskBatch:
         """A batch that was drawn before, of its tasks and of who plays against the learner in them."""
@@ -264,7 +264,7 @@ class Rollout:
             return await sampler.sample(planned.task, scenario.environment(), seed)
         opponent_seats = self.opponents.opponent_seats(matchup)
         sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opponent_seats)
-        return self.opponents.noted(matchup, await sampler.sample(planned.task, scenario.environment(), seed))
+        return self.opponents.with_matchup(matchup, await sampler.sample(planned.task, scenario.environment(), seed))
 
 
 def _read(path: Path) -> bytes:

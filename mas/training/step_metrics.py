@@ -108,7 +108,7 @@ class ZeroVarianceWatch:
         others = ("none", "running", "critic")
         return algorithm.advantage.key == "group" and algorithm.advantage.baseline not in others
 
-    def told(self, metrics: Mapping[str, Any]) -> str | None:
+    def warning(self, metrics: Mapping[str, Any]) -> str | None:
         """The warning after this step, once per collapse; None: there is none.
 
         A team that solves every task has nothing to compare either, and gets no warning.
@@ -143,7 +143,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     rounds: float
     saved: float
 
-    def told(self, name: str) -> str:
+    def line(self, name: str) -> str:
         """One line for the terminal."""
         return f"loop {name}: triggered {self.triggered:.3f}, rounds {self.rounds:.3f}, saved {self.saved:.3f}"
 

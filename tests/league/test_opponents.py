@@ -24,7 +24,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.league import opponents as league_opponents
-from mas.league.match import LeagueMember, asked
+from mas.league.match import LeagueMember, chance_of
 from mas.league.opponents import LeaguePool, open_pool
 from mas.league.players import open_players
 from mas.league.store import LeagueStore
@@ -206,7 +206,7 @@ def _points(scenario: Any) -> list[Callable[[], Any]]:
         game.reset(Task(id="t", seed=seed))
         if seed % 2:
             game.step({"player_0": "p"})
-        return asked(game, game.to_move()[0], seed)
+        return chance_of(game, game.to_move()[0], seed)
 
     return [partial(point, seed) for seed in range(60)]
 

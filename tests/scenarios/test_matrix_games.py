@@ -148,7 +148,7 @@ def test_payoffs_are_those_of_the_games() -> None:
     assert (dilemma.pays("B", "A"), dilemma.costs("B", "A")) == (1.0, 0.0)
     assert all(pennies.pays(mine, theirs) == -pennies.costs(mine, theirs) for mine, theirs in product("AB", "AB"))
     assert [GAMES["rock_paper_scissors"].best_reply(theirs) for theirs in "ABC"] == ["B", "C", "A"]
-    assert GAMES["rock_paper_scissors"].told(is_row=True).startswith("A against A pays 0, A against B pays -1, ")
+    assert GAMES["rock_paper_scissors"].description(is_row=True).startswith("A against A pays 0, A against B pays -1, ")
 
 
 def test_habits() -> None:

@@ -117,7 +117,7 @@ class Fates:
     def note(self, text: str) -> None:
         """The trainer says that it waits for an agent, and what came of it."""
         self.notes.append(text)
-        if self.second.is_set() and "nobody speaks" in text:
+        if self.second.is_set() and "no process serves" in text:
             did_not_come = any("did not come" in earlier for earlier in self.notes)
             (self.let_fourth_in if did_not_come else self.let_third_in).set()
 
