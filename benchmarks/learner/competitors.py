@@ -115,9 +115,9 @@ class FrozenBase:
         hook = embeddings.register_forward_hook(lambda module, ids, output: output.requires_grad_(True))
         try:
             for batch in learner.micro_batches(self._rows):
-                feed = BatchTensors(batch, base.bank.device)
-                with base.bank.segmented(feed.segments({})):
-                    scores = feed.scores(learner.head, feed.hidden(base.model), chunk)
+                tensors = BatchTensors(batch, base.bank.device)
+                with base.bank.segmented(tensors.segments({})):
+                    scores = tensors.scores(learner.head, tensors.hidden(base.model), chunk)
                     (-scores.logprobs_J.mean()).backward()  # type: ignore[no-untyped-call]  # torch annotates in part
         finally:
             hook.remove()

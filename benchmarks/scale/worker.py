@@ -72,7 +72,7 @@ class ScriptedWorker:
     async def play(self, payload: bytes) -> bytes:
         """The episodes of an order, in MessagePack."""
         order = msgspec.json.decode(payload, type=TaskOrder)
-        self._runtime.speak_as(order.speaking)
+        self._runtime.use_adapters(order.speaking)
         return msgspec.msgpack.encode(await self._rollout.play_order(self._runtime, order))
 
     async def close(self) -> None:

@@ -161,7 +161,7 @@ class Run:
 
         async def ask() -> str:
             async with open_run(setup, self.path, _silent) as session:
-                team = TeamModel.of(session.runtime, setup.scenario, chats=session.runtime.voice.chats)
+                team = TeamModel.of(session.runtime, setup.scenario, chats=session.runtime.endpoint.chats)
                 turn = await team.turn(said, setup.train.seed, None if is_sampled else 0.0)
                 return turn.action
 

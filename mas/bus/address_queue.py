@@ -4,7 +4,7 @@ Order: a message is bound to the subscription that still holds an earlier one of
 does, it goes to the subscription with the most free credit, in turn where they are equal. Messages wait in order of
 acceptance: in `waiting` while any subscription may take them, in the `pinned` of one once their lane binds them to it.
 Whenever a subscription has free credit, no message waits for it; `dispatch` keeps that so. A message given back
-halts its lane: it and all later ones of the lane wait together until it is due, then they come first.
+delays its lane: it and all later ones of the lane wait together until it is due, then they come first.
 """
 
 import math
@@ -24,7 +24,7 @@ class Lane:
         self.count = 0
 
 
-class Halt:
+class Delay:
     """A message that was given back, and what waits behind it, in order; delivered from `due` on."""
 
     __slots__ = ("due", "queue")
@@ -49,7 +49,7 @@ class AddressQueue:
         self.has_deadlines = False
         self._admit = admit
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._halts: dict[tuple[str, str] | int, Halt] = {}
+        self._delays: dict[tuple[str, str] | int, Delay] = {}
         self._last = 0
 
     def offer(self, message: InFlightMessage) -> bool:
@@ -65,8 +65,8 @@ class AddressQueue:
     def park(self, message: InFlightMessage) -> None:
         """Let a message wait for room."""
         lane = None if message.lane is None else self._lanes.get(message.lane)
-        if message.lane in self._halts:
-            message.put(self._halts[message.lane].queue)
+        if message.lane in self._delays:
+            message.put(self._delays[message.lane].queue)
         elif lane is None or self.waiting:
             message.put(self.waiting)
         else:
@@ -109,7 +109,7 @@ class AddressQueue:
         self._lanes = {lane: bound for lane, bound in self._lanes.items() if bound.subscription is not subscription}
         messages = [*self.waiting.values(), *subscription.pinned.values(), *subscription.queue.values(), *again]
         if not self.subscriptions:
-            messages += [message for halt in self._halts.values() for message in halt.queue.values()]
+            messages += [message for delay in self._delays.values() for message in delay.queue.values()]
         for message in messages:
             message.lift()
             message.subscription = None
@@ -117,8 +117,8 @@ class AddressQueue:
         if not self.subscriptions:
             return messages
         for message in messages:
-            if message.lane in self._halts:
-                self._stand(message.lane, [message])
+            if message.lane in self._delays:
+                self._delay(message.lane, [message])
             else:
                 message.put(self.waiting)
         for other in self.subscriptions:
@@ -138,22 +138,22 @@ class AddressQueue:
                 subscription.held -= 1
             other.lift()
             self._unbind(other)
-        halt = self._stand(message.ticket if message.lane is None else message.lane, returned)
-        halt.due = max(halt.due, due)
+        delay = self._delay(message.ticket if message.lane is None else message.lane, returned)
+        delay.due = max(delay.due, due)
         self._dispatch(subscription)
 
-    def stand(self, message: InFlightMessage, now: float) -> None:
+    def requeue(self, message: InFlightMessage, now: float) -> None:
         """Let a message that was left behind wait: for any subscription, until it is due, or behind one of its lane."""
-        if message.due > now or message.lane in self._halts:
-            halt = self._stand(message.ticket if message.lane is None else message.lane, [message])
-            halt.due = max(halt.due, message.due)
+        if message.due > now or message.lane in self._delays:
+            delay = self._delay(message.ticket if message.lane is None else message.lane, [message])
+            delay.due = max(delay.due, message.due)
         else:
             message.put(self.waiting)
 
     def resume(self, now: float) -> None:
         """Let the messages that are due go first."""
-        due = [key for key, halt in self._halts.items() if halt.due <= now]
-        messages = [message for key in due for message in self._halts.pop(key).queue.values()]
+        due = [key for key, delay in self._delays.items() if delay.due <= now]
+        messages = [message for key in due for message in self._delays.pop(key).queue.values()]
         messages.sort(key=lambda message: message.ticket, reverse=True)
         for message in messages:
             message.lift()
@@ -163,34 +163,34 @@ class AddressQueue:
             self._dispatch(subscription)
 
     @property
-    def halted(self) -> int:
+    def delayed(self) -> int:
         """How many lanes, and messages without one, wait to be delivered again."""
-        return len(self._halts)
+        return len(self._delays)
 
-    def is_halted(self, message: InFlightMessage) -> bool:
+    def is_delayed(self, message: InFlightMessage) -> bool:
         """Whether a message would wait behind another one of its lane that was given back."""
-        return message.lane in self._halts
+        return message.lane in self._delays
 
     def messages(self) -> Iterator[InFlightMessage]:
         """Every message that waits at a sender, in a queue, or to be delivered again."""
         yield from self.waiting.values()
-        for halt in self._halts.values():
-            yield from halt.queue.values()
+        for delay in self._delays.values():
+            yield from delay.queue.values()
         for subscription in self.subscriptions:
             yield from subscription.pinned.values()
             yield from subscription.queue.values()
 
-    def _stand(self, key: tuple[str, str] | int, messages: list[InFlightMessage]) -> Halt:
-        """Put messages behind a halt, in order of acceptance."""
-        halt = self._halts.setdefault(key, Halt())
-        standing = sorted([*halt.queue.values(), *messages], key=lambda message: message.ticket)
-        halt.queue.clear()
-        for message in standing:
-            message.put(halt.queue)
-        return halt
+    def _delay(self, key: tuple[str, str] | int, messages: list[InFlightMessage]) -> Delay:
+        """Put messages behind a delay, in order of acceptance."""
+        delay = self._delays.setdefault(key, Delay())
+        waiting = sorted([*delay.queue.values(), *messages], key=lambda message: message.ticket)
+        delay.queue.clear()
+        for message in waiting:
+            message.put(delay.queue)
+        return delay
 
     def _choose(self, message: InFlightMessage) -> SubscriptionQueue | None:
-        if self._halts and message.lane in self._halts:
+        if self._delays and message.lane in self._delays:
             return None
         lane = None if message.lane is None else self._lanes.get(message.lane)
         if lane is not None:

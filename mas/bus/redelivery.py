@@ -51,8 +51,8 @@ class Redelivery:
     def give_back(self, message: InFlightMessage, delay_s: float | None, cause: str, is_tried: bool) -> bool:
         """A receiver gave a message back; see `Subscription.nack`. `delay_s` None: it is never delivered again."""
         queue = self._queues[message.envelope.target]
-        if delay_s and queue.halted >= self._limits.delayed and not queue.is_halted(message):
-            delay_s, cause = None, f"{cause}; {queue.halted} others wait already to be delivered again"
+        if delay_s and queue.delayed >= self._limits.delayed and not queue.is_delayed(message):
+            delay_s, cause = None, f"{cause}; {queue.delayed} others wait already to be delivered again"
         message.due = self._clock() + (delay_s or 0.0)
         if not self._take_back(message, cause, is_tried=is_tried, is_last=delay_s is None):
             queue.release(message)
@@ -114,7 +114,7 @@ class Redelivery:
             if readers is not None and queue.principal not in readers:
                 self._orphans.setdefault(address, []).append(message)
             else:
-                queue.stand(message, now)
+                queue.requeue(message, now)
                 queue.has_deadlines = queue.has_deadlines or message.envelope.deadline is not None
         for due in {message.due for message in orphans if message.due > now}:
             self._resume(queue, due - now)

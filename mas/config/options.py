@@ -23,8 +23,8 @@ class ScenarioOptions(Options):
 class TinyOptions(Options):
     """The tiny Qwen3-architecture base that mas makes itself.
 
-    Its warm start imitates an expert for `steps` batches of `batch` demonstrations, then a novice with habits for
-    `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its
+    Its warm start imitates an expert for `steps` batches of `batch` demonstrations, then a noisy teacher with habits
+    for `habit_steps`: it ends up knowing the skills and seldom using them. `spread` is the standard deviation of its
     initial weights; `head_size` None is `hidden` / `heads`.
     """
 

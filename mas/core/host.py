@@ -93,8 +93,9 @@ def this_process(proc: Path = Path("/proc")) -> ProcessId:
     return ProcessId(pid=pid, host=platform.node(), machine=_machine(proc), started=started)
 
 
-def is_running(process: ProcessId, proc: Path = Path("/proc")) -> bool | None:
+def is_running(process: ProcessId) -> bool | None:
     """Whether it still runs; None: that cannot be seen from this machine, container or start of the machine."""
+    proc = Path("/proc")
     if process.machine != _machine(proc):
         return None
     try:

@@ -127,6 +127,11 @@ class Failure(Text):
         return "?"
 
 
+def parsed_text(payload: Payload | None) -> str:
+    """The content of an output; empty where there is none, or where it did not parse."""
+    return "" if payload is None or isinstance(payload, Failure) else payload.content
+
+
 class Beat(Payload):
     """A heartbeat, from whoever works on the request that the envelope's `correlation` names. `number`: from 0."""
 

@@ -148,7 +148,7 @@ class Replicas(Options):
     Attributes:
         least: that many begin with the team, and never fewer are left; over processes, whoever plays waits for them.
         most: more are refused.
-        concurrency: questions that one of them has in hand at once; more wait, or go to the others. None: as many as
+        concurrency: questions that one of them answers at once; more wait, or go to the others. None: as many as
             come, which leaves nothing for a second one in the same process.
     """
 

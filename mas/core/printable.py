@@ -10,9 +10,14 @@ def shortened(text: str, most: int = _MOST) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters in all)"
 
 
-def quoted(text: str, most: int = _MOST) -> str:
+def quoted(text: str) -> str:
     """The same in quotes, with control characters spelled out."""
-    return repr(text) if len(text) <= most else f"{text[:most]!r}... ({len(text):,} characters in all)"
+    return repr(text) if len(text) <= _MOST else f"{text[:_MOST]!r}... ({len(text):,} characters in all)"
+
+
+def is_readable(text: str, longest: int) -> bool:
+    """Not too long, and no control characters but line breaks and tabs."""
+    return len(text) <= longest and all(character.isprintable() or character in "\n\t" for character in text)
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

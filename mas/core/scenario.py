@@ -38,7 +38,8 @@ class Scenario(Protocol):
         """The index-th task of a split; the two splits share no task."""
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, completion) pairs for the tiny base: an expert's, or a novice's who knows part of it."""
+        """Endless (prompt, completion) pairs for the tiny base: an expert's, or a noisy teacher's who knows part of
+        it."""
 
     def fingerprint(self) -> str:
         """Equal for scenarios that make the same tasks and demonstrations."""

@@ -112,19 +112,19 @@ async def _keeping(
 
 
 def served_team(session: TeamSession, base: BaseModel) -> Served:
-    """What a team offers: its base, its adapters as the roles that speak through them, and its team."""
+    """What a team offers: its base, its adapters as the roles that use them, and its team."""
     return Served(
         engine=session.publishing,
         base=_base_name(session.setup.model.path, set(session.publishing.adapters())),
         context=base.limits.context,
-        speakers=speakers(session, chats=base.chats),
+        roles=role_models(session, chats=base.chats),
         teams=(TeamModel.of(session.runtime, session.scenario, chats=base.chats),),
         created=int(time.time()),
         longest_token=base.tokenizer.longest_token,
     )
 
 
-def speakers(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
+def role_models(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
     """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
     environment = session.scenario.environment()
     environment.reset(session.scenario.task("eval", 0))
@@ -134,11 +134,11 @@ def speakers(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
         adapter = uses.get(role.name)
         if adapter is not None and adapter in session.publishing.adapters():
             seen = environment.observe(role.spec.view or local_name(agent))
-            sharing[adapter].setdefault(role.name, _speaker(role, seen, chats=chats))
+            sharing[adapter].setdefault(role.name, _role_model(role, seen, chats=chats))
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
 
 
-def _speaker(role: Role, seen: Observation, *, chats: bool) -> RoleModel:
+def _role_model(role: Role, seen: Observation, *, chats: bool) -> RoleModel:
     spec = role.spec
     return RoleModel(
         system=role.chat(View(observation=seen))[0] if chats else "",

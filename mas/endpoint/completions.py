@@ -1,5 +1,5 @@
 """Completions of one model: what a request asks of the engine (prompt ids, sampling, seeds; defaults from the role
-that speaks), and what comes back, token by token.
+that is asked), and what comes back, token by token.
 
 One request to the engine draws all completions, unless somebody waits for the pieces or a stop string is several
 tokens: then every completion is a stream of its own, closed as soon as its text is complete. Text is cut where a stop
@@ -165,7 +165,7 @@ def wanted_completion(served: Served, adapter: str | None, request: CompletionRe
 
 def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wanted:
     """What a conversation asks for."""
-    prompt_ids = chat_prompt(served.engine.tokenizer, served.speaker(adapter), request.messages)
+    prompt_ids = chat_prompt(served.engine.tokenizer, served.role(adapter), request.messages)
     return _wanted(served, adapter, request, prompt_ids, None)
 
 
@@ -174,24 +174,24 @@ def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]
     texts = [*(request.stop or ())]
     if isinstance(request, ChatRequest):
         texts += [message.content for message in request.messages]
-        texts.append(served.speaker(adapter).system)
+        texts.append(served.role(adapter).system)
     elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
         texts.append(request.prompt)
     return texts
 
 
-def chat_prompt(tokenizer: Tokenizer, speaker: RoleModel, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+def chat_prompt(tokenizer: Tokenizer, role: RoleModel, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
     """The conversation through the chat template, with the role's own system message where there is none; or, for
     roles that do not chat, the contents line by line.
 
     Raises:
         RefusedRequest: the chat template does not take these messages.
     """
-    if not speaker.chats:
+    if not role.chats:
         return tokenizer.begin + tokenizer.encode("\n".join(message.content for message in messages))
     turns = [("system" if one.role == "developer" else one.role, one.content) for one in messages]
-    if speaker.system and all(role != "system" for role, _ in turns):
-        turns.insert(0, ("system", speaker.system))
+    if role.system and all(author != "system" for author, _ in turns):
+        turns.insert(0, ("system", role.system))
     return tokenizer.chat_messages(turns)
 
 
@@ -209,17 +209,17 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
 def _wanted(
     served: Served, adapter: str | None, request: Sampled, prompt_ids: tuple[int, ...], usual: int | None
 ) -> Wanted:
-    speaker, tokenizer = served.speaker(adapter), served.engine.tokenizer
+    role, tokenizer = served.role(adapter), served.engine.tokenizer
     if not prompt_ids:
         raise Refused(400, "the prompt is empty: give at least one token", param="prompt")
     says_nothing = request.stop is None and not request.stop_token_ids and not request.ignore_eos
-    stops = speaker.stop if says_nothing else request.stop or ()
+    stops = role.stop if says_nothing else request.stop or ()
     single = _single_tokens(tokenizer, stops)
     own = () if request.ignore_eos else served.engine.stop_ids
     stop_ids = dict.fromkeys((*own, *request.stop_token_ids, *single))
     sampling = Sampling(
-        temperature=speaker.temperature if request.temperature is None else request.temperature,
-        max_tokens=request.max_tokens or _default_tokens(speaker.max_tokens or usual, served.context - len(prompt_ids)),
+        temperature=role.temperature if request.temperature is None else request.temperature,
+        max_tokens=request.max_tokens or _default_tokens(role.max_tokens or usual, served.context - len(prompt_ids)),
         stop=tuple(stop_ids),
     )
     return Wanted(

@@ -16,7 +16,7 @@ TEAM = "team:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleModel:
-    """How the role that speaks through an adapter is asked, where the client does not say.
+    """How the role that uses an adapter is asked, where the client does not say.
 
     Attributes:
         system: put first in a conversation without a system message; empty: nothing.
@@ -38,7 +38,7 @@ class Served:
     Attributes:
         base: model name of the bare base.
         context: tokens that a prompt and its completion may have together.
-        speakers: adapter -> the role that speaks through it; one that is not named here is asked like the base.
+        roles: adapter -> the role that uses it; one that is not named here is asked like the base.
         created: seconds since 1970, told as the age of every model.
         longest_token: characters that a token stands for, at most.
 
@@ -49,7 +49,7 @@ class Served:
     engine: Engine
     base: str
     context: int
-    speakers: Mapping[str, RoleModel]
+    roles: Mapping[str, RoleModel]
     teams: Sequence[TeamModel]
     created: int
     longest_token: int = 128
@@ -81,9 +81,9 @@ class Served:
             404, f"no model {name!r}. {did_you_mean(name, self.names())}", param="model", code="model_not_found"
         )
 
-    def speaker(self, adapter: str | None) -> RoleModel:
+    def role(self, adapter: str | None) -> RoleModel:
         """How an adapter, or the base, is asked."""
-        known = None if adapter is None else self.speakers.get(adapter)
+        known = None if adapter is None else self.roles.get(adapter)
         return known or RoleModel(chats=self.engine.tokenizer.has_chat)
 
     def cards(self) -> Iterator[dict[str, Any]]:

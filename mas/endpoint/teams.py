@@ -119,7 +119,7 @@ class TeamModel:
         """The model of a team that plays a scenario, with its first held-out task as the example.
 
         Args:
-            chats: whether the members speak through the chat template; their compact templates are not used then.
+            chats: whether the members use the chat template; their compact templates are not used then.
 
         Raises:
             ConfigError: the team plays several seats, and a message asks for one action.

@@ -42,7 +42,7 @@ class Sampled(Wire):
     """What completions and chats have in common.
 
     Attributes:
-        max_tokens, temperature, stop: None: as the role that speaks has them.
+        max_tokens, temperature, stop: None: as the role that is asked has them.
         n: how many completions; the i-th is drawn with `seed` + i.
         seed: None: a random one.
         stop: texts that end a completion and are no part of it.

@@ -41,7 +41,7 @@ def perhaps_meant(spec: TeamSpec) -> set[str]:
     return set(spec.roles) - taking_part - set(named)
 
 
-def told(spec: TeamSpec, names: Set[str]) -> set[str]:
+def extra_sources(spec: TeamSpec, names: Set[str]) -> set[str]:
     """Whom one of these agents or stand-in roles may hear besides the sources of its own edges: those heard by the
     agents that it stands in for, and those that it compensates."""
     helped = {agent for agent, policy in spec.policies.items() if policy.fallback in names}

@@ -10,7 +10,7 @@ from mas.core.naming import did_you_mean, local_name, scope_of, scoped
 from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.core.template import parse_template
-from mas.graph.check_members import told
+from mas.graph.check_members import extra_sources
 from mas.graph.wiring import edge_text
 
 
@@ -188,7 +188,7 @@ def _template_problems(spec: TeamSpec) -> list[str]:
             continue
         players = {agent for agent, played in members.items() if played == name}
         heard = {local_name(sender) for agent in players for sender in senders_of(spec, agent)}
-        heard |= told(spec, {name, *players})
+        heard |= extra_sources(spec, {name, *players})
         problems += [
             f"the {field} of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
             f"{did_you_mean(sender, heard)}"

@@ -53,10 +53,6 @@ class TeamPlan:
         """How often the agent, or each of its instances, can fire in one team turn at most."""
         return self.wiring.max_visits[self.number[agent_of(agent)]]
 
-    def max_instances(self, agent: str) -> int:
-        """How many instances of the agent can be at work at once at most; 0 for one that is not mapped."""
-        return self.wiring.items[self.number[agent]] if self.wiring.items else 0
-
     def __reduce__(self) -> tuple[Callable[..., "TeamPlan"], tuple[TeamSpec, dict[str, Role]]]:
         members = self.spec.members()
         played = {members[agent]: role for agent, role in self.roles.items()}

@@ -21,7 +21,7 @@ from mas.core.printable import printable
 from mas.league.export import export_tournament
 from mas.league.games import LeagueWorld, full_name, open_world
 from mas.league.match import LeagueMember
-from mas.league.players import pinned, played
+from mas.league.players import pinned, play_games
 from mas.league.pool import FORGETTING, GATE, GateTerms, ancestors, enter, member_source, play_ancestors, pool_game
 from mas.league.psro_terms import FILE, GrowthTerms, command_of
 from mas.league.standings import Order, Standings, standings
@@ -96,7 +96,7 @@ def tournament_of(
         found = run_blocking(
             played_by_workers(name, terms, store, world, at_once, workers, logs_beside(league))
             if workers.workers
-            else played(name, terms, store, world, at_once)
+            else play_games(name, terms, store, world, at_once)
         )
     return standings(list(terms.players), found, order=order), f"{name}: {terms.game}, {len(found):,} games"
 

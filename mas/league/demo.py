@@ -14,7 +14,7 @@ from mas.core.errors import RunDirectoryError
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.match import PlayedGame
-from mas.league.players import played
+from mas.league.players import play_games
 from mas.league.standings import Standings, standings
 from mas.league.store import LeagueStore
 from mas.league.tables import ladder, notes
@@ -95,6 +95,6 @@ def _play(out: Path, terms: DemoTerms) -> tuple[list[PlayedGame], Terms]:
     place = out / "league.db"
     try:
         with closing(LeagueStore.open(place)) as store:
-            return asyncio.run(played(NAME, said, store, open_world(GAME), at_once=256)), said
+            return asyncio.run(play_games(NAME, said, store, open_world(GAME), at_once=256)), said
     except OSError as error:
         raise RunDirectoryError(f"{place} cannot be written: {error.strerror}. Choose another --out.") from error

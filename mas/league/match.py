@@ -147,7 +147,7 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
             raise EnvironmentFault(f"{spec.name}: no end after {step} steps, its specification has {spec.max_turns}")
         said = await together(
             [
-                players[seated[seat]].move(asked(game, seat, derive_seed(fixture.seed, step, seat, seated[seat])))
+                players[seated[seat]].move(chance_of(game, seat, derive_seed(fixture.seed, step, seat, seated[seat])))
                 for seat in moving
             ],
             "move",
@@ -207,6 +207,6 @@ def replay(game: Environment, played: PlayedGame) -> list[str]:
     return told
 
 
-def asked(game: Environment, seat: str, seed: int) -> Chance:
+def chance_of(game: Environment, seat: str, seed: int) -> Chance:
     """What a seat of a game is asked, with random numbers of this seed."""
     return Chance(seat, game.observe(seat), game.legal(seat), Random(seed), game.clone)

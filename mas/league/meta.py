@@ -5,7 +5,7 @@ population that plays itself is `A = mean, B = mean.T`.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,11 @@ Fitness = Callable[[Mix, Mix], Mix]
 """Probabilities of the own players and of the others' -> what each own player is worth."""
 
 MetaSolver = Literal["uniform", "nash", "projected_replicator", "risk_averse", "alpha_rank"]
-META_SOLVERS: tuple[MetaSolver, ...] = get_args(MetaSolver)
 
+FLOOR = 1e-6
+"""Least probability of a player in projected replicator dynamics."""
+POPULATION = 50
+"""Of alpha-rank: m."""
 ZERO_SUM = 1e-9
 """By how much, of the largest payoff, payoffs of a zero-sum game may miss 0."""
 
@@ -97,7 +100,6 @@ def projected_replicator(
     shape: tuple[int, ...],
     *,
     dt: float = 1e-2,
-    floor: float = 1e-6,
     iterations: int = 10_000,
     skip: int = 0,
 ) -> Mixes:
@@ -110,27 +112,26 @@ def projected_replicator(
         own, other: worth of the first and the second side's players.
         shape: players of each side.
         dt, iterations: the paper's codes take 1e-3 and 100,000, the same length of time in smaller steps.
-        floor: least probability of each.
     """
     first, second = (np.full(size, 1 / size) for size in shape)
     total_first, total_second = np.zeros(shape[0]), np.zeros(shape[1])
     for step in range(iterations):
         ours, theirs = own(first, second), other(second, first)
-        first, second = replicator_step(first, ours, dt, floor), replicator_step(second, theirs, dt, floor)
+        first, second = replicator_step(first, ours, dt), replicator_step(second, theirs, dt)
         if step >= skip:
             total_first += first
             total_second += second
     return Mixes(total_first / (iterations - skip), total_second / (iterations - skip))
 
 
-def replicator_step(mix: Mix, worth: Mix, dt: float, floor: float) -> Mix:
-    """One step of one side, projected onto the probabilities of at least `floor`."""
+def replicator_step(mix: Mix, worth: Mix, dt: float) -> Mix:
+    """One step of one side, projected onto the probabilities of at least 1e-6."""
     moved: Mix = mix + dt * mix * (worth - mix @ worth)
-    if moved.min() >= floor:
+    if moved.min() >= FLOOR:
         # The step keeps the sum; only rounding has to be taken back.
         moved /= moved.sum()
         return moved
-    projected: Mix = floor + _onto_simplex(moved - floor, 1 - floor * len(mix))
+    projected: Mix = FLOOR + _onto_simplex(moved - FLOOR, 1 - FLOOR * len(mix))
     return projected
 
 
@@ -170,7 +171,7 @@ def risk_averse(first: Matrix, second: Matrix, variances: tuple[Matrix, Matrix] 
     return projected_replicator(own, others, first.shape, skip=5_000)
 
 
-def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mix:
+def alpha_rank(payoff: Matrix, *, alpha: float = 100.0) -> Mix:
     """The share of time that evolution spends at each player (alpha-rank; Omidshafiei et al. 2019, Sci. Rep. 9:9937),
     of one population that plays itself.
 
@@ -179,12 +180,12 @@ def alpha_rank(payoff: Matrix, *, alpha: float = 100.0, population: int = 50) ->
 
     Args:
         payoff: [N, N].
-        alpha: how hard selection is, for payoffs of about 1; population: m.
+        alpha: how hard selection is, for payoffs of about 1.
     """
-    return _long_run(_taken_over(payoff.T - payoff, alpha, population))
+    return _long_run(_taken_over(payoff.T - payoff, alpha))
 
 
-def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, population: int = 50) -> Mixes:
+def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0) -> Mixes:
     """Alpha-rank of two populations that play each other: each player's share of time.
 
     A state is a player of each side. A mutant of either side, each as likely, takes over as in `alpha_rank`, d =
@@ -197,24 +198,24 @@ def alpha_rank_of_two(first: Matrix, second: Matrix, *, alpha: float = 100.0, po
     rates = np.full((n, m, n, m), -np.inf)
     for column in range(m):
         own = first[:, column]
-        rates[:, column, :, column] = _taken_over(own[None, :] - own[:, None], alpha, population)
+        rates[:, column, :, column] = _taken_over(own[None, :] - own[:, None], alpha)
     for row in range(n):
         own = second[row]
-        rates[row, :, row, :] = _taken_over(own[None, :] - own[:, None], alpha, population)
+        rates[row, :, row, :] = _taken_over(own[None, :] - own[:, None], alpha)
     mass = _long_run(rates.reshape(n * m, n * m)).reshape(n, m)
     return Mixes(mass.sum(axis=1), mass.sum(axis=0))
 
 
-def _taken_over(better: Matrix, alpha: float, population: int) -> Matrix:
+def _taken_over(better: Matrix, alpha: float) -> Matrix:
     """How likely a mutant takes a whole population over, by how much better off it is: natural logarithms, as one that
     is worse off by 1 takes over once in e^4900 times."""
     gain = alpha * better
     even = np.abs(gain) < 1e-12
     size = np.where(even, 1.0, np.abs(gain))
     # Both terms of a loss d < 0 are multiplied by e^(m d), so that no power overflows.
-    lost = (population - 1) * np.minimum(gain, 0.0)
+    lost = (POPULATION - 1) * np.minimum(gain, 0.0)
     found: Matrix = np.where(
-        even, -np.log(population), lost + np.log(-np.expm1(-size)) - np.log(-np.expm1(-population * size))
+        even, -np.log(POPULATION), lost + np.log(-np.expm1(-size)) - np.log(-np.expm1(-POPULATION * size))
     )
     return found
 

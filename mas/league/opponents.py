@@ -24,7 +24,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario
 from mas.league.games import LeagueWorld, full_options
-from mas.league.match import Player, asked
+from mas.league.match import Player, chance_of
 from mas.league.matchmaking import Distribution, draw, matched
 from mas.league.players import AtRandom, Scripted, open_chat, pinned, scripted
 from mas.league.store import LeagueStore
@@ -46,7 +46,7 @@ class LeaguePool:
         players: name -> source, oldest first; runs without a step are written down with their latest one.
 
     Raises:
-        ConfigError: no such player, one that cannot play this game or speaks through another base, a mix or shares that
+        ConfigError: no such player, one that cannot play this game or uses another base, a mix or shares that
             name nobody. RunDirectoryError, CheckpointError: a run, or a step of it, that is not there.
     """
 
@@ -138,7 +138,7 @@ class LeaguePool:
         for key in {**mine, **its}:
             if mine.get(key) != its.get(key):
                 raise ConfigError(
-                    f"it speaks through another base than the run that trains, and one base is loaded: {key} is "
+                    f"it uses another base than the run that trains, and one base is loaded: {key} is "
                     f"{its.get(key)} there and {mine.get(key)} here. Train with its model.* and scenario.options, or "
                     "take another opponent"
                 )
@@ -200,7 +200,7 @@ class _Seated:
     player: Player
 
     async def move(self, seat: str, environment: Environment, seed: int) -> str:
-        return await self.player.move(asked(environment, seat, seed))
+        return await self.player.move(chance_of(environment, seat, seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,5 +211,5 @@ class _OpponentRunner:
     aside: ThreadPoolExecutor
 
     async def move(self, seat: str, environment: Environment, seed: int) -> str:
-        chance = asked(environment.clone(), seat, seed)
+        chance = chance_of(environment.clone(), seat, seed)
         return await asyncio.get_running_loop().run_in_executor(self.aside, self.player.choose, chance)

@@ -1,7 +1,7 @@
 """Players by their sources: `random`, `solver`, `cfr:500`, `run:DIR@STEP`, `greedy:DIR`, `openai:MODEL@URL`.
 
-`open_players` opens them, `played` lets them play a tournament of the command line and shows how far it is. Here are
-those that follow rules (at random, by search, by a solved game) and those that a server elsewhere speaks for; teams of
+`open_players` opens them, `play_games` plays a tournament of the command line and shows how far it is. Here are
+those that follow rules (at random, by search, by a solved game) and those whose model a server elsewhere has; teams of
 runs are in `mas.league.trained_players`, which loads torch.
 """
 
@@ -104,7 +104,7 @@ async def open_players(
         yield players
 
 
-async def played(name: str, terms: Terms, store: LeagueStore, world: LeagueWorld, at_once: int) -> list[PlayedGame]:
+async def play_games(name: str, terms: Terms, store: LeagueStore, world: LeagueWorld, at_once: int) -> list[PlayedGame]:
     """Play what is left of a tournament; all its games.
 
     Raises:

@@ -21,7 +21,7 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
 from mas.league.games import open_world
 from mas.league.match import LeagueMember, PlayedGame
-from mas.league.players import pinned, played
+from mas.league.players import pinned, play_games
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, points_of
 from mas.observe.files import write_directory_atomic
@@ -204,7 +204,7 @@ def enter(
     name, games = f"{GATE}{candidate.name}{mark}", list[PlayedGame]()
     world = open_world(game)
     if opponents:
-        games = run_blocking(played(name, terms, store, world, at_once))
+        games = run_blocking(play_games(name, terms, store, world, at_once))
     else:
         store.begin(name, terms.as_dict())
     verdict = judge(
@@ -252,7 +252,7 @@ def play_ancestors(
     # Other deals than those of a gate with the same seed.
     terms = Terms(game=game, players=players, games=games, seed=derive_seed(FORGETTING, seed), challenger=newest)
     tournament = f"{FORGETTING}{newest}, {games} games, seed {seed}"
-    return member, run_blocking(played(tournament, terms, store, open_world(game), at_once))
+    return member, run_blocking(play_games(tournament, terms, store, open_world(game), at_once))
 
 
 def pool_game(store: LeagueStore) -> str:

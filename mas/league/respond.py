@@ -23,7 +23,7 @@ from mas.core.errors import ConfigError
 from mas.graph.load import find_team
 from mas.league.games import open_world
 from mas.league.opponents import LeaguePool, open_pool
-from mas.league.players import pinned, played
+from mas.league.players import pinned, play_games
 from mas.league.response import ANSWER, TARGET, Response, response_of
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
@@ -108,7 +108,7 @@ def respond(
     terms = Terms(game=pool.world.id, players=players, games=games, seed=seed)
     name = f"{source}, {outcome.progress.step} steps, {games} games, seed {seed}{', drawn' if is_drawn else ''}"
     with closing(LeagueStore.open(str(out / GAMES))) as store:
-        found = run_blocking(played(name, terms, store, pool.world, at_once))
+        found = run_blocking(play_games(name, terms, store, pool.world, at_once))
     return response_of(source, tuple(pool.world.open().spec.seats), found, confidence)
 
 

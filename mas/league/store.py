@@ -26,14 +26,13 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row, RowMapping
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.league.match import LeagueMember, PlayedGame
-from mas.league.rows import game_of, member_of, terms_of
+from mas.league.match import LeagueMember, PlayedGame, PlayedMove
 
 _TABLES = MetaData()
 _TOURNAMENTS = Table(
@@ -121,7 +120,7 @@ class LeagueStore:
         """Terms of all tournaments, by name; those whose row is damaged are left out."""
         with self._transaction() as of:
             rows = of.execute(select(_TOURNAMENTS).order_by(_TOURNAMENTS.c.name)).all()
-        return {str(name): terms for name, text in rows if isinstance(terms := terms_of(text), dict)}
+        return {str(name): terms for name, text in rows if isinstance(terms := _terms_of(text), dict)}
 
     def terms(self, tournament: str) -> dict[str, Any]:
         """What a tournament is played by.
@@ -134,7 +133,7 @@ class LeagueStore:
             with self._transaction() as of:
                 text = _stored_terms(of, tournament)
             if text is not None:
-                raise _damaged(tournament, str(terms_of(text)))
+                raise _damaged(tournament, str(_terms_of(text)))
             raise ConfigError(f"no tournament {tournament!r} in this league. {did_you_mean(tournament, known)}")
         return known[tournament]
 
@@ -177,7 +176,7 @@ class LeagueStore:
                 .where(_GAMES.c.tournament == tournament)
                 .order_by(_GAMES.c.round, _GAMES.c.number, _GAMES.c.id)
             ).all()
-        return {str(row.id): game_of(row) for row in rows}
+        return {str(row.id): _game_of(row) for row in rows}
 
     def ids(self, tournament: str) -> set[str]:
         """Ids of the games kept."""
@@ -195,7 +194,7 @@ class LeagueStore:
             raise ConfigError(
                 f"no game {game!r} in tournament {tournament!r}. {did_you_mean(game, sorted(self.ids(tournament)))}"
             )
-        found = game_of(row)
+        found = _game_of(row)
         if isinstance(found, str):
             raise ConfigError(f"game {game!r} of tournament {tournament!r} is damaged ({found}): {PLAY_AGAIN}")
         return found
@@ -236,7 +235,7 @@ class LeagueStore:
         """
         with self._transaction() as of:
             rows = of.execute(select(_MEMBERS).order_by(_MEMBERS.c.place)).mappings().all()
-        return [member_of(row) for row in rows]
+        return [_member_of(row) for row in rows]
 
     def close(self) -> None:
         """Let go of the database."""
@@ -279,7 +278,7 @@ def _check_terms(tournament: str, found: str | None, said: str) -> None:
     """Refuse other terms than those that are stored."""
     if found is None:
         return
-    if isinstance(why := terms_of(found), str):
+    if isinstance(why := _terms_of(found), str):
         raise _damaged(tournament, why)
     if found != said:
         raise ConfigError(
@@ -307,3 +306,48 @@ def _differing(had: str, said: str) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def _game_of(row: Row[Any]) -> PlayedGame | str:
+    """The game, or why the row holds none."""
+    try:
+        game = PlayedGame(
+            id=row.id,
+            round=msgspec.convert(row.round, int),
+            number=msgspec.convert(row.number, int),
+            seed=int(row.seed),
+            players=msgspec.json.decode(row.players, type=tuple[str, ...]),
+            returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
+            moves=msgspec.json.decode(row.moves, type=tuple[PlayedMove, ...]),
+        )
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        return str(error)
+    same = len(game.players) == len(game.returns) > 0
+    return game if same else f"{len(game.players)} players and {len(game.returns)} returns"
+
+
+def _member_of(row: RowMapping) -> LeagueMember:
+    """The member of a row.
+
+    Raises:
+        ConfigError: the row holds none.
+    """
+    try:
+        notes = msgspec.json.decode(row["notes"], type=dict[str, float])
+        # Names of columns are a subclass of str here, which msgspec refuses.
+        return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, LeagueMember)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"member {row['name']!r} of this league is damaged ({error}): restore the file from a copy; its "
+            "tournaments can be read, as by mas league table"
+        ) from error
+
+
+def _terms_of(text: Any) -> dict[str, Any] | str:
+    """Terms of a tournament, or why the text holds none."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        return str(error)
+    is_whole = isinstance(found.get("players"), dict) and isinstance(found.get("game"), str)
+    return found if is_whole else "it names no game and players"

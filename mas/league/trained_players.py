@@ -86,7 +86,7 @@ class LoadedRun:
 async def open_runs(
     wanted: Mapping[str, RunSource], world: LeagueWorld, note: Note
 ) -> AsyncIterator[dict[str, TeamPlayer]]:
-    """Players by name. Each base is loaded once, with one engine, however many runs and steps speak through it: what a
+    """Players by name. Each base is loaded once, with one engine, however many runs and steps use it: what a
     player adds are its adapters.
 
     Raises:
@@ -142,7 +142,7 @@ def run_digest(source: RunSource) -> str:
 
 
 def base_parts(model: ModelOptions, scenario: Scenario) -> dict[str, str]:
-    """All that a base depends on, by key: runs that have it in common can speak through one."""
+    """All that a base depends on, by key: runs that have it in common can use one."""
     kept = {f"model.{name}": str(value) for name, value in leaves(model.model_dump(exclude={"lora", "adapters"}))}
     kept["model.lora.targets"] = " ".join(sorted(model.targets))
     return kept | ({"scenario of the tiny base": scenario.fingerprint()} if model.path == "tiny" else {})

@@ -45,7 +45,7 @@ class PartnerDesk(TerminalDesk):
 
 @asynccontextmanager
 async def without_model(team: TeamSpec, desk: PartnerDesk) -> AsyncIterator[TeamRuntime]:
-    """A team that speaks through its desk alone."""
+    """A team of people alone, which no model answers for."""
     bus = MemoryBus()
     try:
         nobody = ScriptedEngine(lambda prompt, adapter, seed: "")
@@ -75,7 +75,7 @@ class TeamPlay:
 
         Args:
             task: the one that the environment was reset to.
-            temperature: of whoever speaks through a model; 0: greedy, None: each role's own.
+            temperature: of roles that use a model; 0: greedy, None: each role's own.
 
         Raises:
             AgentFailed: an agent failed for another reason. Halted: Ctrl-C.

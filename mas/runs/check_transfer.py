@@ -17,14 +17,14 @@ def check_adapters(setup: Setup, learned: Iterable[str]) -> None:
         learned: names of the run's adapters; of a run that learned as text the roles that did.
 
     Raises:
-        ConfigError: a trainable role of the scenario's team speaks through an adapter that the run does not have.
+        ConfigError: a trainable role of the scenario's team uses an adapter that the run does not have.
     """
     scenario, team, has = setup.scenario, setup.team, set(learned)
     policy = "per_role" if setup.algorithm.is_training_free else setup.algorithm.policy
     needed = set(trainable_adapters(team, policy).values())
     if missing := sorted(needed - has):
         raise ConfigError(
-            f"--on {scenario.name}: its team {team.name!r} speaks through {listed(sorted(needed))}, and the run has "
+            f"--on {scenario.name}: its team {team.name!r} uses {listed(sorted(needed))}, and the run has "
             f"trained {listed(sorted(has))}: there is no {listed(missing)}. Choose a team of these roles with "
             "algorithm.team=NAME or your own team.yaml, or evaluate a run of algorithm.policy=shared"
         )

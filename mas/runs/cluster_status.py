@@ -69,7 +69,7 @@ def show_status(
     if watch:
         status = watch_status(status, read, console)
     else:
-        console.print(drawn(status))
+        console.print(status_table(status))
     if status.state == "gone":
         raise typer.Exit(1)
 
@@ -103,9 +103,9 @@ def watch_status(
         try:
             while True:
                 if console.is_terminal:
-                    live.update(drawn(status), refresh=True)
+                    live.update(status_table(status), refresh=True)
                 else:
-                    console.print(drawn(status))
+                    console.print(status_table(status))
                 if status.state in ("ended", "gone"):
                     return status
                 wait()
@@ -114,7 +114,7 @@ def watch_status(
             return status
 
 
-def drawn(status: RunStatus) -> RenderableType:
+def status_table(status: RunStatus) -> RenderableType:
     """For people."""
     found = status.cluster
     parts: list[RenderableType] = [Text(printable(line)) for line in (*_run_lines(status), *_adapter_lines(found))]

@@ -270,4 +270,4 @@ def _print_measures(results: "Mapping[str, Evaluation]", console: Console) -> No
             told = ", ".join(f"{measure} {value:.3f}" for measure, value in result.measures.items())
             console.print(Text(f"{name}: {told}"), soft_wrap=True)
         for loop, gate in result.loops.items():
-            console.print(Text(f"{name}: {gate.told(loop)}"), soft_wrap=True)
+            console.print(Text(f"{name}: {gate.line(loop)}"), soft_wrap=True)

@@ -18,7 +18,6 @@ from mas.training.batch import TrainRow
 from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Reading
 from mas.training.losses.tokens import Surrogate
-from mas.training.metric_accumulator import MetricAccumulator
 from mas.training.optimiser import adamw, restore_kept, set_lr
 from mas.training.rank_group import (
     ApplyOrder,
@@ -34,6 +33,7 @@ from mas.training.rank_group import (
 )
 from mas.training.saved import initial_adapters
 from mas.training.setup import TrainSetup
+from mas.training.step_metrics import MetricAccumulator
 from mas.training.updates.build_update import loss_of
 
 FACTORY = "mas.runs.learner_rank:make"

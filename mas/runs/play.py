@@ -146,7 +146,7 @@ def agent(
     )
     console = Console()
     note = _teller(console)
-    note(f"the broker lets {principal} in; loading what it speaks through")
+    note(f"the broker lets {principal} in; loading what it uses")
     from mas.training.distributed import serve_agent
     from mas.training.terminal import TerminalDesk
 

@@ -69,7 +69,7 @@ class RolloutWorker:
     def _lane(self, order: TaskOrder) -> TeamRuntime:
         """The lane of the order's step: no other step in flight has it."""
         lane = self._session.lanes[order.step % len(self._session.lanes)]
-        lane.speak_as(order.speaking)
+        lane.use_adapters(order.speaking)
         return lane
 
     async def close(self) -> None:

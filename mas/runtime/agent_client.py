@@ -19,7 +19,7 @@ from mas.runtime.agents import TeamMember
 from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.runtime.point import DecisionPoint
-from mas.runtime.policies import Accounts, Bill, OnAttempt, Spent, ask_with_retries, spend
+from mas.runtime.policies import Accounts, Charge, OnAttempt, Spent, ask_with_retries, spend
 from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.replay_events import fingerprint
 from mas.runtime.replay_log import PlayReplayLog
@@ -39,7 +39,7 @@ class AgentClient:
         members: agents by name, and stand-ins by the name of their role.
         timeout_s: of an answer whose agent's policy says nothing; None: no limit.
         comes_back: after a kill the bus has the answers to what was asked before, under the same ids.
-        distant: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
+        remote: how agents are asked that are elsewhere and trained here; None: they are here, or not trained.
         spans: of what is asked; None: nothing is traced.
     """
 
@@ -55,7 +55,7 @@ class AgentClient:
         policies: Mapping[str, Policy],
         accounts: Accounts,
         timeout_s: float | None,
-        distant: RemoteAgents | None = None,
+        remote: RemoteAgents | None = None,
         comes_back: bool = False,
         spans: TeamSpans | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class AgentClient:
         self._principal, self._first_id = principal, first_id
         self._members, self._policies, self._accounts = members, policies, accounts
         self._timeout_s = timeout_s
-        self._distant = distant
+        self._remote = remote
         # A bus that remembers what it asked joins a second asking to the first; any other one drops it as a duplicate.
         self._again = Delivery.EFFECTIVELY_ONCE if comes_back else Delivery.AT_LEAST_ONCE
         self._comes_back = comes_back
@@ -92,11 +92,11 @@ class AgentClient:
         visit, log = point.flow.visits(agent), self.logs.get(episode)
 
         async def call(name: str) -> Candidates:
-            async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+            async def make(message_id: str | None = None, charge: Charge | None = None) -> Candidates:
                 request = partial(
                     self._request_candidates, name, policy, view, seeds, episode, turn, temperature, message_id
                 )
-                return await self._within_budget(name, agent, view, len(seeds), episode, request, bill)
+                return await self._within_budget(name, agent, view, len(seeds), episode, request, charge)
 
             if log is None:
                 return await make()
@@ -105,8 +105,8 @@ class AgentClient:
             recorded = in_turn.call(agent, visit, name, asked)
             if not self._accounts.is_limited:
                 return await in_turn.outcome(recorded, make)
-            purses, most = self._accounts.purses(episode, agent), self._most(name, view, len(seeds))
-            return await in_turn.outcome(recorded, make, purses, most)
+            accounts, most = self._accounts.of(episode, agent), self._most(name, view, len(seeds))
+            return await in_turn.outcome(recorded, make, accounts, most)
 
         async def pause(seconds: float) -> None:
             if log is None or not log.of_turn(turn).knows_next(agent, visit):
@@ -133,7 +133,7 @@ class AgentClient:
         policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
-            if self._distant is None:
+            if self._remote is None:
                 answer = partial(self._answer_locally, name, policy, view, seed, episode)
             else:
                 answer = partial(self._request_candidates, name, policy, view, (seed,), episode or "", point.turn, None)
@@ -156,7 +156,7 @@ class AgentClient:
         policy, note = policy_of(self._policies, name), self._note_of(episode)
         attempt = Attempt(turn=turn, agent=agent, asked=name, number=1, purpose="compensation", cause=None)
 
-        async def make(message_id: str | None = None, bill: Bill | None = None) -> Candidates:
+        async def make(message_id: str | None = None, charge: Charge | None = None) -> Candidates:
             return await self._request_candidates(name, policy, view, (seed,), episode, turn, None, message_id)
 
         try:
@@ -170,8 +170,8 @@ class AgentClient:
             note(msgspec.structs.replace(attempt, cause=f"{type(error).__name__}: {error}"))
             raise
         prompt, completion = tokens_of(candidates)
-        for purse in self._accounts.purses(episode, agent):
-            purse.take(self._cost(name, candidates))
+        for account in self._accounts.of(episode, agent):
+            account.take(self._cost(name, candidates))
         note(msgspec.structs.replace(attempt, prompt_tokens=prompt, completion_tokens=completion))
 
     async def request(
@@ -221,8 +221,8 @@ class AgentClient:
         message_id: str | None = None,
     ) -> Candidates:
         beat_s = None if policy.idle_s is None else policy.idle_s / BEATS_PER_SILENCE
-        distant, role = self._distant, self._members[name].role.name
-        pinned = None if distant is None else distant.pinned(role)
+        remote, role = self._remote, self._members[name].role.name
+        pinned = None if remote is None else remote.pinned(role)
         # What is joined to its first asking must be the same question, whether or not it has a listener in this life.
         is_heard = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
@@ -230,18 +230,18 @@ class AgentClient:
         )
 
         request = partial(self.request, name, ask, episode, turn, policy, message_id)
-        if distant is None:
+        if remote is None:
             answer = await request()
         else:
-            until_there = partial(distant.until_there, f"{self._team}/{name}")
-            answer = await insist(request, until_there, partial(self._note_distant, name, episode, turn))
+            until_there = partial(remote.until_there, f"{self._team}/{name}")
+            answer = await insist(request, until_there, partial(self._note_remote, name, episode, turn))
         if not isinstance(answer, AgentAnswer):
             raise RunError(f"agent {name!r} answered {answer.kind!r} to 'ask'")
-        if distant is not None:
+        if remote is not None:
             check_answer(role, pinned, seeds, answer.candidates)
         return answer.candidates
 
-    def _note_distant(self, name: str, episode: str, turn: int, number: int, error: MasError | None) -> None:
+    def _note_remote(self, name: str, episode: str, turn: int, number: int, error: MasError | None) -> None:
         cause = None if error is None else f"{type(error).__name__}: {error}"
         attempt = Attempt(turn=turn, agent=name, asked=name, number=number, purpose="answer", cause=cause)
         self._note_of(episode)(attempt)
@@ -269,12 +269,12 @@ class AgentClient:
         candidates: int,
         episode: str | None,
         call: Callable[[], Awaitable[Candidates]],
-        bill: Bill | None = None,
+        charge: Charge | None = None,
     ) -> Awaitable[Candidates]:
         if not self._accounts.is_limited:
             return call()  # prompts need not be made twice
-        purses, most = self._accounts.purses(episode, agent), self._most(name, view, candidates)
-        return spend(purses, most, call, lambda answer: self._cost(name, answer), bill)
+        accounts, most = self._accounts.of(episode, agent), self._most(name, view, candidates)
+        return spend(accounts, most, call, lambda answer: self._cost(name, answer), charge)
 
     def _most(self, name: str, view: View, candidates: int) -> Spent:
         """What a call can cost at most."""

@@ -1,8 +1,8 @@
 """The agents of a team, and its environment, as listeners on the bus: a view comes in, candidates go out.
 
-What agents know and which adapters they use can be changed while their team plays (`teach`, `speak_as`), and a text can
-be scored as theirs without asking them (`likelihoods`). Leaves out on purpose: which candidate is taken, which is the
-caller's choice.
+What agents know and which adapters they use can be changed while their team plays (`teach`, `use_adapters`), and a text
+can be scored as theirs without asking them (`likelihoods`). Leaves out on purpose: which candidate is taken, which is
+the caller's choice.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from mas.runtime.streaming import Tell, generate_streaming
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEndpoint:
-    """What a role speaks through: an engine, an adapter of it (None: the bare base), and whether by chat template."""
+    """What a role uses: an engine, an adapter of it (None: the bare base), and whether by chat template."""
 
     engine: Engine
     adapter: str | None = None
@@ -63,7 +63,7 @@ class TeamMember(Protocol):
 
 
 class RoleAgent:
-    """One agent: a role with its voice.
+    """One agent: a role and the model endpoint that it uses.
 
     Args:
         part: sends a part of the answer to a request, as `Bus.part`; None: answers come whole.
@@ -74,12 +74,12 @@ class RoleAgent:
     """
 
     def __init__(
-        self, role: Role, voice: ModelEndpoint, part: Callable[[Envelope, Payload], object] | None = None
+        self, role: Role, endpoint: ModelEndpoint, part: Callable[[Envelope, Payload], object] | None = None
     ) -> None:
         self.role = role
         self._part = part
-        self.voice = voice
-        self.engine = engine = voice.engine
+        self.endpoint = endpoint
+        self.engine = engine = endpoint.engine
         tokenizer, spec = engine.tokenizer, role.spec
         _check_restrictions(role, engine)
         stops = [_stop_id(role, text, tokenizer.encode(text)) for text in spec.stop]
@@ -137,8 +137,8 @@ class RoleAgent:
         sampling = msgspec.structs.replace(self._sampling, grammar=grammar)
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
-        speaking = self.voice.adapter if adapter is None else str(adapter)
-        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=speaking, session=session)
+        adapter_name = self.endpoint.adapter if adapter is None else str(adapter)
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seeds=seeds, adapter=adapter_name, session=session)
         began = time.perf_counter()
         if tell is None:
             generations = await self.engine.generate(request)
@@ -172,7 +172,7 @@ class RoleAgent:
     def _parsed(self, text: str) -> Payload:
         """What the text means; with the text itself, where the role may be shown it again and it says more."""
         payload = self.role.parse(text)
-        is_shown = self.voice.chats and self.role.spec.shows_past and not isinstance(payload, Failure)
+        is_shown = self.endpoint.chats and self.role.spec.shows_past and not isinstance(payload, Failure)
         if not is_shown or text == payload.content:
             return payload
         return payload.model_copy(update={"raw": text})
@@ -188,7 +188,7 @@ class RoleAgent:
         ends = self.engine.stop_ids[:1]
         said = [ids + ends if len(ids) < self._sampling.max_tokens else ids for ids in said]
         # asked for at once, so that the engine scores them in one pass
-        scores = await together((self.engine.score(prompt_ids, ids, self.voice.adapter) for ids in said), "score")
+        scores = await together((self.engine.score(prompt_ids, ids, self.endpoint.adapter) for ids in said), "score")
         return tuple(map(sum, scores))
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class RoleAgent:
 
     def prompted(self, view: View) -> tuple[str, tuple[int, ...]]:
         """What it is asked there, as text and as tokens."""
-        if not self.voice.chats:
+        if not self.endpoint.chats:
             prompt = self.role.prompt(view)
             return prompt, self.engine.tokenizer.begin + self.engine.tokenizer.encode(prompt)
         (system, user), begun, earlier = self.role.chat(view), self.role.prefill(view), self.role.earlier(view)
@@ -268,8 +268,8 @@ def teach(members: Sequence[TeamMember], roles: Mapping[str, Role]) -> None:
         member.role = roles.get(member.role.name, member.role)
 
 
-def speak_as(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None:
-    """Let roles, by name, speak through other adapters from now on; those not named stay as they are.
+def use_adapters(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None:
+    """Let roles, by name, use other adapters from now on; those not named stay as they are.
 
     Raises:
         RunError: the agents are processes of their own.
@@ -278,7 +278,7 @@ def speak_as(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None
         raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
     for member in members:
         if isinstance(member, RoleAgent) and member.role.name in adapters:
-            member.voice = replace(member.voice, adapter=adapters[member.role.name])
+            member.endpoint = replace(member.endpoint, adapter=adapters[member.role.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> L
         raise RunError(f"the text {text!r} has no token that could be scored")
     prompts = [member.prompted(view)[1] for view in views]
     different = tuple(dict.fromkeys(prompts))
-    scored = await asyncio.gather(*(engine.score(prompt, ids, member.voice.adapter) for prompt in different))
+    scored = await asyncio.gather(*(engine.score(prompt, ids, member.endpoint.adapter) for prompt in different))
     found = {prompt: fmean(logprobs) for prompt, logprobs in zip(different, scored, strict=True)}
     first = {prompt: number for number, prompt in reversed([*enumerate(prompts)])}
     return Likelihoods(

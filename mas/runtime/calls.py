@@ -8,7 +8,7 @@ from mas.bus.plays import Plays
 from mas.bus.wire import pack
 from mas.core.errors import JournalError, Malformed, MasError
 from mas.runtime.payloads import Candidate
-from mas.runtime.policies import Bill, Spent
+from mas.runtime.policies import Charge, Spent
 from mas.runtime.replay_events import CallEvent, DroppedEvent, Event, failure_of
 
 Visit = tuple[int, str, int]
@@ -129,6 +129,6 @@ class Call:
 
 
 class Make(Protocol):
-    """Makes a call. `message_id` and `bill` as in `AgentClient.request` and `spend`."""
+    """Makes a call. `message_id` and `charge` as in `AgentClient.request` and `spend`."""
 
-    def __call__(self, message_id: str, bill: Bill) -> Awaitable[tuple[Candidate, ...]]: ...
+    def __call__(self, message_id: str, charge: Charge) -> Awaitable[tuple[Candidate, ...]]: ...

@@ -36,14 +36,14 @@ class ProcessRole:
         hosts: the agents and stand-ins that listen here, and `environment` in the process that plays the team.
         principal: as whom the bus of this process sends.
         process: its name, which goes before the ids of its messages; no two that live have the same.
-        distant: how the trainer asks the agents elsewhere; None: no agent is trained here.
+        remote: how the trainer asks the agents elsewhere; None: no agent is trained here.
         comes_back: its bus has a journal, and after a kill the answers to what it had asked.
     """
 
     hosts: frozenset[str]
     principal: str
     process: str
-    distant: RemoteAgents | None = None
+    remote: RemoteAgents | None = None
     comes_back: bool = False
 
 

@@ -58,7 +58,7 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
 
 
-class Purse:
+class BudgetAccount:
     """One budget and what was spent of it.
 
     Args:
@@ -121,35 +121,35 @@ class Purse:
         self._cost += actual.cost - most.cost
 
 
-class Bill:
-    """What a call has taken from its purses so far, for a record."""
+class Charge:
+    """What a call has taken from its budget accounts so far, for a record."""
 
     def __init__(self) -> None:
         self.spent = Spent()
 
 
 async def spend(
-    purses: Sequence[Purse],
+    accounts: Sequence[BudgetAccount],
     most: Spent,
     call: Callable[[], Awaitable[T]],
     actual: Callable[[T], Spent],
-    bill: Bill | None = None,
+    charge: Charge | None = None,
 ) -> T:
-    """Make a call that fits into every purse.
+    """Make a call that fits into every account.
 
     Args:
-        bill: adds up what is taken; None: it is not wanted.
+        charge: adds up what is taken; None: it is not wanted.
 
     Raises:
         BudgetExceeded: it does not fit and was not made, or the time was up and it was stopped.
     """
-    for purse in purses:
-        purse.check(most)
-    for purse in purses:
-        purse.take(most)
-    if bill is not None:
-        bill.spent = most
-    times = [(left, purse) for purse in purses if (left := purse.remaining().seconds) is not None]
+    for account in accounts:
+        account.check(most)
+    for account in accounts:
+        account.take(most)
+    if charge is not None:
+        charge.spent = most
+    times = [(left, account) for account in accounts if (left := account.remaining().seconds) is not None]
     seconds, shortest = min(times, key=lambda pair: pair[0], default=(None, None))
     limit = asyncio.timeout(seconds)
     try:
@@ -159,10 +159,10 @@ async def spend(
         if not limit.expired() or shortest is None:
             raise
         raise BudgetExceeded(shortest.time_is_up()) from None
-    for purse in purses:
-        purse.give_back(most, actual(result))
-    if bill is not None:
-        bill.spent = actual(result)
+    for account in accounts:
+        account.give_back(most, actual(result))
+    if charge is not None:
+        charge.spent = actual(result)
     return result
 
 
@@ -175,45 +175,47 @@ class Accounts:
         budgets += [policy.budget for policy in spec.policies.values()]
         self.is_limited = any(budget != _UNLIMITED for budget in budgets)
         self.is_timed = any(budget.seconds is not None for budget in budgets)
-        self._run = Purse(spec.budget.run, "run", now)
-        self._episodes: dict[str, dict[str, Purse]] = {}
+        self._run = BudgetAccount(spec.budget.run, "run", now)
+        self._episodes: dict[str, dict[str, BudgetAccount]] = {}
 
     def begin_turn(self, episode: str) -> None:
         """A team turn begins, and with the first one its episode."""
-        purses = self._episodes.setdefault(episode, {"episode": Purse(self._spec.budget.episode, "episode", self._now)})
-        purses["turn"] = Purse(self._spec.budget.turn, "turn", self._now)
+        accounts = self._episodes.setdefault(
+            episode, {"episode": BudgetAccount(self._spec.budget.episode, "episode", self._now)}
+        )
+        accounts["turn"] = BudgetAccount(self._spec.budget.turn, "turn", self._now)
 
     def end(self, episode: str) -> None:
         """The episode is over."""
         self._episodes.pop(episode, None)
 
-    def purses(self, episode: str | None, agent: str | None) -> list[Purse]:
+    def of(self, episode: str | None, agent: str | None) -> list[BudgetAccount]:
         """What a call must fit into.
 
         Args:
             episode: None, or one that is not open: the run alone.
             agent: None: a call that is part of no team turn, such as one of a play-out: the run and the episode.
         """
-        purses = self._episodes.get(episode or "")
-        if purses is None:
+        accounts = self._episodes.get(episode or "")
+        if accounts is None:
             return [self._run]
         if agent is None:
-            return [self._run, purses["episode"]]
+            return [self._run, accounts["episode"]]
         policy = policy_of(self._spec.policies, agent)
         if policy is NO_POLICY:
-            return [self._run, purses["episode"], purses["turn"]]
-        name = f"agent {agent.partition('[')[0]!r}"  # the instances of an agent have one purse
-        if name not in purses:
-            purses[name] = Purse(policy.budget, f"{name} in this episode", self._now)
-        return [self._run, purses["episode"], purses["turn"], purses[name]]
+            return [self._run, accounts["episode"], accounts["turn"]]
+        name = f"agent {agent.partition('[')[0]!r}"  # the instances of an agent have one account
+        if name not in accounts:
+            accounts[name] = BudgetAccount(policy.budget, f"{name} in this episode", self._now)
+        return [self._run, accounts["episode"], accounts["turn"], accounts[name]]
 
     def remaining(self, episode: str | None, agent: str | None) -> dict[str, Remaining]:
         """What is left: of the `run`, and of an open episode also of `episode`, `turn` and, if named, `agent`."""
         left = {"run": self._run.remaining()}
-        for name, purse in self._episodes.get(episode or "", {}).items():
+        for name, account in self._episodes.get(episode or "", {}).items():
             if not name.startswith("agent "):
-                left[name] = purse.remaining()
-        if agent is not None and len(own := self.purses(episode, agent)) == 4:
+                left[name] = account.remaining()
+        if agent is not None and len(own := self.of(episode, agent)) == 4:
             left["agent"] = own[3].remaining()
         return left
 

@@ -60,7 +60,7 @@ def check_user(url: str, principal: str, *, ca_file: Path | None = None) -> None
 
 
 def check_player(url: str, team: TeamSpec, *, ca_file: Path | None = None) -> None:
-    """Refuse to play as one of the team's agents, which may not speak for the environment.
+    """Refuse to play as one of the team's agents, which may not serve the environment.
 
     Raises:
         ConfigError: the URL names such a user, or is none; or `ca_file` cannot be used.
@@ -74,7 +74,7 @@ def check_player(url: str, team: TeamSpec, *, ca_file: Path | None = None) -> No
 
 
 def check_room(principal: str, first: Collection[Peer], limits: Replicas | None) -> None:
-    """Refuse to speak for an agent beside as many as may; `first`: those that do. None: there is no limit.
+    """Refuse to serve an agent beside as many processes as may; `first`: those that do. None: there is no limit.
 
     Raises:
         ConfigError: there is no room.
@@ -82,24 +82,24 @@ def check_room(principal: str, first: Collection[Peer], limits: Replicas | None)
     if limits is not None and len(first) >= limits.most:
         names = ", ".join(sorted(peer.process for peer in first))
         raise ConfigError(
-            f"{principal!r} is spoken for by {names}, and {limits.most} may be at most: end one with Ctrl-C, or raise "
+            f"{principal!r} is served by {names}, and {limits.most} may be at most: end one with Ctrl-C, or raise "
             "'most' under 'replicas' of the team"
         )
 
 
 def listening(bus: MqttBus, principal: str) -> list[Peer]:
-    """The processes that speak for an agent; not those that only finish what they have taken."""
+    """The processes that serve an agent; not those that only finish what they have taken."""
     return [peer for peer, presence in bus.processes().items() if presence.takes(principal)]
 
 
 def who_is_there(bus: MqttBus) -> str:
-    """The agents that processes speak for, of any team, for people."""
+    """The agents that processes serve, of any team, for people."""
     agents = [presence for presence in bus.processes().values() if COORDINATOR in presence.stops_for]
     return f"agents there: {listed({address for presence in agents for address in presence.addresses})}"
 
 
 def share_of(bus: MqttBus, principal: str, limits: Replicas | None) -> str:
-    """How many speak for an agent, this process included, for people; empty where there is no limit."""
+    """How many processes serve an agent, this process included, for people; empty where there is no limit."""
     return "" if limits is None else f", {len(listening(bus, principal))} of at most {limits.most}"
 
 

@@ -1,4 +1,4 @@
-"""Agents in other processes, whose adapters are trained here: which version each speaks through, and what is done when
+"""Agents in other processes, whose adapters are trained here: which version each uses, and what is done when
 the process of one is gone.
 
 Asking again is safe: what an agent says is a function of the request and of the adapter version that it names.
@@ -25,7 +25,7 @@ class RemoteAgents:
     """How the trainer asks agents of other processes.
 
     Attributes:
-        pinned: role name -> the version that its agents must speak through; None: what they have.
+        pinned: role name -> the version that its agents must use; None: what they have.
         until_there: waits for a listener.
     """
 
@@ -90,6 +90,6 @@ def check_answer(
             )
         if wanted is not None and candidate.generation.adapter != wanted.ref:
             raise NotServed(
-                f"role {role!r} was asked to speak through adapter {wanted.ref} and spoke through "
+                f"role {role!r} was asked to use adapter {wanted.ref} and used "
                 f"{candidate.generation.adapter or 'the bare base'}"
             )

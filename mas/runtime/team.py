@@ -16,7 +16,7 @@ from mas.core.errors import RunError
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
-from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, speak_as, teach
+from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, teach, use_adapters
 from mas.runtime.episodes import EpisodeRunner, RequestGate
 from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
@@ -39,9 +39,9 @@ class TeamRuntime(EpisodeRunner):
 
     Args:
         adapters: role name -> adapter name, None for the bare base.
-        chats: whether roles speak through the model's chat template.
+        chats: whether roles use the model's chat template.
         timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
-        peers: role name -> endpoint, for roles that speak through something other than the engine.
+        peers: role name -> endpoint, for roles that use something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
         place: what of the team is in this process; None: all of it.
         log: where every play is recorded, so that it can be resumed after a kill; None: it ends with the process.
@@ -76,7 +76,7 @@ class TeamRuntime(EpisodeRunner):
 
         self.bus = bus
         self._peers = frozenset(peers)
-        self.voice = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
+        self.endpoint = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
         self._spawned: list[RoleAgent] = []
         self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
@@ -94,7 +94,7 @@ class TeamRuntime(EpisodeRunner):
             policies=plan.spec.policies,
             accounts=accounts,
             timeout_s=timeout_s,
-            distant=None if place is None else place.distant,
+            remote=None if place is None else place.remote,
             comes_back=place is not None and place.comes_back,
             spans=spans,
         )
@@ -147,11 +147,11 @@ class TeamRuntime(EpisodeRunner):
         """How many listeners share the questions to an agent in this process; RunError: no such agent works here."""
         return self._replicas_of.at_work(agent)
 
-    async def spawn(self, agent: str, *, voice: ModelEndpoint | None = None) -> int:
+    async def spawn(self, agent: str, *, endpoint: ModelEndpoint | None = None) -> int:
         """Let one more listener share the questions to an agent; how many do then.
 
         Args:
-            voice: what it speaks through; None: what the others of the agent do, one engine for all.
+            endpoint: what it uses; None: what the others of the agent do, one engine for all.
 
         Raises:
             RunError: no such agent works here, as many do as the team's `replicas` allow, or the agent is one process
@@ -161,14 +161,14 @@ class TeamRuntime(EpisodeRunner):
             raise RunError(f"agent {agent!r} is in processes of its own here: start one more `mas agent {agent}`")
         self._replicas_of.check_more(agent)
         member = self._members[agent]
-        if voice is not None:
-            member = RoleAgent(member.role, traced_endpoint(voice), self.bus.part)
+        if endpoint is not None:
+            member = RoleAgent(member.role, traced_endpoint(endpoint), self.bus.part)
             self._spawned.append(member)
         return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
-    def speak_as(self, adapters: Mapping[str, str]) -> None:
-        """See `mas.runtime.agents.speak_as`; roles that are peers stay as they are."""
-        speak_as(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
+    def use_adapters(self, adapters: Mapping[str, str]) -> None:
+        """See `mas.runtime.agents.use_adapters`; roles that are peers stay as they are."""
+        use_adapters(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
 
     async def retire(self, agent: str) -> int:
         """Let the newest listener of an agent finish what it has taken, and leave; returns how many are left.
@@ -250,7 +250,7 @@ class TeamRuntime(EpisodeRunner):
         return noting(self._client.notes, episode, on_attempt)
 
     def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Awaitable[Candidate]:
-        """What the agent would say at a hypothetical point. Only what agents of a `distant` place are asked travels on
+        """What the agent would say at a hypothetical point. Only what agents in other processes are asked travels on
         the bus. It counts in the budgets of the run and, if `episode` names an open one, of the episode.
 
         Raises:

@@ -9,7 +9,7 @@ from mas.core.errors import JournalError, MasError, ReplayError
 from mas.core.messages import Payload
 from mas.runtime.calls import Call, Make, PlayRecord, Visit
 from mas.runtime.payloads import Candidate
-from mas.runtime.policies import Bill, Purse, Spent
+from mas.runtime.policies import BudgetAccount, Charge, Spent
 from mas.runtime.replay_events import CallEvent, Committed, DroppedEvent, Event, GaveUp, Round, TurnBegan, fingerprint
 
 _NOTHING = Spent()
@@ -182,37 +182,37 @@ class TurnReplayLog:
         return Call(self.play, key, number, name, asked)
 
     async def outcome(
-        self, call: Call, make: Make, purses: Sequence[Purse] = (), most: Spent = _NOTHING
+        self, call: Call, make: Make, accounts: Sequence[BudgetAccount] = (), most: Spent = _NOTHING
     ) -> tuple[Candidate, ...]:
         """What is recorded of a call, or what comes of it now, which is then recorded.
 
         Args:
-            purses: what was spent is taken from them.
+            accounts: what was spent is taken from them.
             most: what the call reserves there when it is made.
 
         Raises:
             ReplayError: something else was asked. JournalError: the outcome cannot be written.
         """
-        known = await self._known(call, purses, most)
+        known = await self._known(call, accounts, most)
         if known is not None:
             return known.outcome()
-        bill = Bill()
+        charge = Charge()
         try:
-            candidates = await make(call.id, bill)
+            candidates = await make(call.id, charge)
         except (JournalError, ReplayError):  # no outcome of the call
             raise
         except MasError as error:
-            await call.failed(error, bill.spent)
+            await call.failed(error, charge.spent)
             raise
-        await call.answered(candidates, bill.spent)
+        await call.answered(candidates, charge.spent)
         return candidates
 
-    async def _known(self, call: Call, purses: Sequence[Purse], most: Spent) -> CallEvent | None:
-        """What is recorded of a call, None where it is to be made now; what was spent is taken from the purses."""
-        known = await self._recorded((call.visit, call.number), purses, most)
+    async def _known(self, call: Call, accounts: Sequence[BudgetAccount], most: Spent) -> CallEvent | None:
+        """What is recorded of a call, None where it is to be made now; what was spent is taken from the accounts."""
+        known = await self._recorded((call.visit, call.number), accounts, most)
         for earlier in (*self._lost.pop(call.visit, []), *(() if known is None else (known,))):
-            for purse in purses:
-                purse.take(earlier.spent, ago_s=self.play.clock_s() - earlier.began)
+            for account in accounts:
+                account.take(earlier.spent, ago_s=self.play.clock_s() - earlier.began)
         call.began = self.play.clock_s()
         if known is not None and (known.asked, known.name) != (call.asked, call.name):
             turn, agent, _ = call.visit
@@ -222,7 +222,9 @@ class TurnReplayLog:
             )
         return known
 
-    async def _recorded(self, key: tuple[Visit, int], purses: Sequence[Purse], most: Spent) -> CallEvent | None:
+    async def _recorded(
+        self, key: tuple[Visit, int], accounts: Sequence[BudgetAccount], most: Spent
+    ) -> CallEvent | None:
         """What came of a call, as soon as it is its turn; None: nothing is known of it, and it is to be made now.
 
         What is not known was reserved nevertheless, and what was dropped was paid; if it is cancelled here, as it was
@@ -240,23 +242,23 @@ class TurnReplayLog:
                     f"agent {agent!r} is asked in turn {self.turn} of play {self.play.id!r} what it was not asked when "
                     "it was recorded: `decide` is not deterministic, or of another version"
                 )
-            await self._held(purses, most)
+            await self._held(accounts, most)
             return None
         if key in self._dropped:
-            await self._held(purses, known.spent)
+            await self._held(accounts, known.spent)
             return known
         if key in self._before:
             await self._before[key].wait()
         self._said[key].set()
         return known
 
-    async def _held(self, purses: Sequence[Purse], spent: Spent) -> None:
+    async def _held(self, accounts: Sequence[BudgetAccount], spent: Spent) -> None:
         """Wait until the record is played to its end."""
-        for purse in purses:
-            purse.take(spent)
+        for account in accounts:
+            account.take(spent)
         await self._live.wait()
-        for purse in purses:
-            purse.give_back(spent, Spent())
+        for account in accounts:
+            account.give_back(spent, Spent())
 
 
 def restored(committed: Committed, actions: Mapping[str, str], environment: Environment) -> Step:

@@ -1,4 +1,4 @@
-"""Who the tiny base learns from last: somebody who half knows the task and half follows a habit.
+"""Who the tiny base learns from last: a teacher that half knows the task and half follows a habit.
 
 Habits are those that language models are known for: a verifier accepts everything, an executor goes on as before, an
 answer echoes the question. The habit is the more likely answer, so the untrained base is wrong when greedy and

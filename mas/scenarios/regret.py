@@ -4,7 +4,7 @@ Rounds are rows of a matrix [T, n]: what each of n actions would have paid. `pla
 numbers of actions, [T], or mixes of them, [T, n].
 
 Sources: Cesa-Bianchi and Lugosi 2006, Prediction, Learning, and Games, sections 2.2 (Hedge, there the exponentially
-weighted average forecaster) and 4.2 to 4.4 (external and swap regret); Hart and Mas-Colell 2000, Econometrica 68
+weighted average forecaster) and 4.2 (external regret); Hart and Mas-Colell 2000, Econometrica 68
 (regret matching, here its unconditional variant). As a measure of language models: arXiv 2403.16843.
 """
 
@@ -39,20 +39,6 @@ def external_regret(payoffs: npt.ArrayLike, played: npt.ArrayLike) -> float:
     return hindsight(rounds) - float((rounds * mixes(played, rounds)).sum())
 
 
-def swap_regret(payoffs: npt.ArrayLike, played: npt.ArrayLike) -> float:
-    """What would have been paid more if each action had been exchanged, wherever it was played, for the best one there.
-
-    R = sum_i max_j sum_t p_t(i) (u_t(j) - u_t(i)). Never below 0, nor below `external_regret`.
-
-    Raises:
-        ConfigError: as `external_regret`.
-    """
-    rounds = _rounds(payoffs)
-    chances = mixes(played, rounds)
-    instead = chances.T @ rounds
-    return float((instead.max(axis=1) - instead.diagonal()).sum()) if len(rounds) else 0.0
-
-
 def hedge(payoffs: npt.ArrayLike, step: float) -> Array:
     """The next mix [n] of multiplicative weights: p(a) in proportion to exp(step * sum_t u_t(a)).
 
@@ -66,16 +52,9 @@ def hedge(payoffs: npt.ArrayLike, step: float) -> Array:
 
 
 def hedge_step(rounds: int, actions: int, width: float = 1.0) -> float:
-    """sqrt(8 ln n / T) / width, for which `hedge_bound` holds; `width`: the greatest payoff less the least."""
+    """sqrt(8 ln n / T) / width: over T rounds external regret is then at most width sqrt(T ln n / 2), for any payoffs
+    (theorem 2.2). `width`: the greatest payoff less the least."""
     return sqrt(8 * log(actions) / rounds) / width
-
-
-def hedge_bound(rounds: int, actions: int, width: float = 1.0) -> float:
-    """The most external regret of Hedge's mixes over T rounds, whatever the payoffs are: width sqrt(T ln n / 2).
-
-    Source: Cesa-Bianchi and Lugosi 2006, theorem 2.2.
-    """
-    return width * sqrt(rounds * log(actions) / 2)
 
 
 def regret_matching(payoffs: npt.ArrayLike, played: npt.ArrayLike) -> Array:
@@ -92,14 +71,6 @@ def regret_matching(payoffs: npt.ArrayLike, played: npt.ArrayLike) -> Array:
     earned = (rounds * mixes(played, rounds)).sum(axis=1, keepdims=True)
     regrets = np.maximum((rounds - earned).sum(axis=0), 0)
     return regrets / regrets.sum() if regrets.any() else np.full(len(regrets), 1 / len(regrets))
-
-
-def matching_bound(rounds: int, actions: int, width: float = 1.0) -> float:
-    """The most external regret of regret matching's mixes over T rounds: width sqrt(T n).
-
-    Source: Zinkevich et al. 2007, Regret Minimization in Games with Incomplete Information, theorem 3.
-    """
-    return width * sqrt(rounds * actions)
 
 
 def self_play(first: npt.ArrayLike, second: npt.ArrayLike, learners: tuple[Learner, Learner], rounds: int) -> Array:

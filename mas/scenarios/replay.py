@@ -13,6 +13,7 @@ import msgspec
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import EnvironmentFault
 from mas.core.naming import did_you_mean
+from mas.core.printable import is_readable
 from mas.core.seeds import digest
 
 LONGEST = 2000
@@ -177,5 +178,4 @@ class ReplayEnvironment:
 
 def clean(action: str) -> str:
     """The action, or an empty text for one that no game is to see."""
-    readable = len(action) <= LONGEST and all(letter.isprintable() or letter in "\n\t" for letter in action)
-    return action if readable else ""
+    return action if is_readable(action, LONGEST) else ""

@@ -159,13 +159,9 @@ class QuestionWorld(RecordEnvironment[State]):
         listed = self.legal("team")
         return listed is None or action in listed
 
-    def answered(self, state: State, action: str) -> tuple[State, bool]:
-        """The state with the answer, and whether the action was legal."""
-        legal = action == "" or self.is_answer(state, action)
-        return msgspec.structs.replace(state, answer=action if legal else ""), legal
-
     def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
-        after, legal = self.answered(state, action)
+        legal = action == "" or self.is_answer(state, action)
+        after = msgspec.structs.replace(state, answer=action if legal else "")
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: State) -> bool:
@@ -225,7 +221,7 @@ class FolderScenario:
         options_key: all options as text, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
-            its words. skill: that of a novice.
+            its words. skill: that of a noisy teacher.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.

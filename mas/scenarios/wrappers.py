@@ -54,7 +54,7 @@ class GameWrapper(Generic[Game, Record]):
         return self.game.render()
 
 
-class GameTally(msgspec.Struct, frozen=True):
+class GameTotals(msgspec.Struct, frozen=True):
     """Of a game so far: its seed, what the first seat was paid, and illegal moves."""
 
     seed: int = 0
@@ -62,20 +62,20 @@ class GameTally(msgspec.Struct, frozen=True):
     illegal: int = 0
 
 
-class TalliedGame(GameWrapper[GameEnvironment, GameTally], ABC):
+class TranslatedGame(GameWrapper[GameEnvironment, GameTotals], ABC):
     """A bridged game that may be shown otherwise: `text_of` says what an action means in the game."""
 
-    record_type = GameTally
+    record_type = GameTotals
 
     def __init__(self, spec: EnvironmentSpec, game: GameEnvironment) -> None:
-        super().__init__(spec, game, GameTally())
+        super().__init__(spec, game, GameTotals())
 
     @abstractmethod
     def text_of(self, seat: str, action: str) -> str:
         """The action as the game calls it; what stands for none is handed on, for the game to refuse."""
 
     def reset(self, task: Task) -> None:
-        self.record = GameTally(task.seed)
+        self.record = GameTotals(task.seed)
         self.game = self.game_for(self.record)
         self.game.reset(task)
 
@@ -85,7 +85,7 @@ class TalliedGame(GameWrapper[GameEnvironment, GameTally], ABC):
     def step(self, actions: Mapping[str, str]) -> Step:
         step = self.game.step({seat: self.text_of(seat, action) for seat, action in actions.items()})
         paid = self.record.paid + sum(step.rewards[self.spec.seats[0]].values())
-        self.record = GameTally(self.record.seed, paid, self.record.illegal + len(step.illegal))
+        self.record = GameTotals(self.record.seed, paid, self.record.illegal + len(step.illegal))
         return step
 
     def success(self) -> bool:
@@ -98,12 +98,6 @@ class TalliedGame(GameWrapper[GameEnvironment, GameTally], ABC):
 
 Policy = Callable[[Environment, str, Random], str]
 """What a seat of a game does; the generator is new at each move and the same for the same task, move and seat."""
-
-
-def random_policy(environment: Environment, seat: str, random: Random) -> str:
-    """Any of the legal actions, each as likely; a pass where they cannot be listed."""
-    legal = environment.legal(seat)
-    return random.choice(legal) if legal else ""
 
 
 class _State(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ class AdapterBank:
 
     @contextmanager
     def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
-        """Within the block, row n speaks with `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
+        """Within the block, row n uses `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
         gradients."""
         with self.alone, self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
             yield

@@ -65,10 +65,10 @@ class Segment:
     stop: int
 
 
-def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[Segment, ...]:
-    """Who speaks and in how many rows or tokens, one after the other; neighbours of one adapter are one segment."""
+def segments_of(counts: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[Segment, ...]:
+    """Adapters, each with how many rows or tokens it has, in order; neighbours of one adapter are one segment."""
     found: list[Segment] = []
-    for weights, count in speakers:
+    for weights, count in counts:
         start = found[-1].stop if found else 0
         stop = start + count
         if found and found[-1].weights is weights:
@@ -78,7 +78,7 @@ def segments_of(speakers: Iterable[tuple[AdapterWeights | None, int]]) -> tuple[
 
 
 class Mix(Protocol):
-    """Who speaks in which rows of a batch."""
+    """Which adapter computes which rows of a batch."""
 
     def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
         """The layer `name` of `x`: the base's product with every token's own low-rank product added, [N, T, O]."""
@@ -114,7 +114,7 @@ def _add(name: str, weights: AdapterWeights, x_MI: Tensor, y_MO: Tensor) -> None
 
 
 class Segments:
-    """Who speaks in which tokens of a batch that is trained; covers all of them in order.
+    """Which adapter computes which tokens of a batch that is trained; covers all of them in order.
 
     Layers that read one input are computed together when the first of them is asked for: their low-rank products share
     it, forward and backward.
@@ -140,14 +140,14 @@ class Segments:
         read, y_NTO = self._ahead.pop(name, (None, x_NTI))
         if read is x_NTI:
             return y_NTO
-        if not self._speaks(name):
+        if not self._is_used(name):
             return base(x_NTI)  # type: ignore[no-any-return]  # torch's modules return anything
         if has_grouped_products(x_NTI):
             return self.in_groups(name, base, x_NTI)
-        layers = [(one, layer) for one, layer in self._siblings.get(name, ()) if self._speaks(one)]
+        layers = [(one, layer) for one, layer in self._siblings.get(name, ()) if self._is_used(one)]
         return self._in_turn(name, layers or [(name, base)], x_NTI)
 
-    def _speaks(self, name: str) -> bool:
+    def _is_used(self, name: str) -> bool:
         return any(one.weights is not None and name in one.weights.pairs for one in self.segments)
 
     def _in_turn(self, name: str, layers: Siblings, x_NTI: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ _sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """One prompt and completion with the adapter that speaks."""
+    """One prompt and completion with its adapter."""
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
@@ -120,7 +120,7 @@ class Forest:
     positions: list[int]
     ends: list[int]
     paths: list[Ids]
-    speakers: list[tuple[AdapterWeights | None, int]]
+    counts: list[tuple[AdapterWeights | None, int]]
 
     @classmethod
     def of(cls, prompts: Sequence[Prompt]) -> "Forest":
@@ -131,7 +131,7 @@ class Forest:
             found.ids.extend(tree.ids)
             found.positions.extend(tree.positions)
             found.ends.extend(start + end for end in tree.ends)
-            found.speakers.append((prompts[order[0]].weights, len(tree.ids)))
+            found.counts.append((prompts[order[0]].weights, len(tree.ids)))
             for n, path in zip(order, tree.paths, strict=True):
                 found.paths[n] = tuple(start + place for place in path)
         return found
@@ -144,7 +144,7 @@ def read(base: BaseModel, forest: Forest, cache: DynamicCache | None = None) -> 
         cache: takes keys and values of all tokens, [1, H, M, D] in each layer.
     """
     device, model = base.bank.device, cast(Any, base.model)
-    with base.bank.alone, base.bank.segmented(segments_of(forest.speakers)):
+    with base.bank.alone, base.bank.segmented(segments_of(forest.counts)):
         output = model.base_model(
             input_ids=torch.tensor([forest.ids], device=device),
             position_ids=torch.tensor([forest.positions], device=device),

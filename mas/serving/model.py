@@ -78,7 +78,7 @@ class BaseModel:
 
     @property
     def chats(self) -> bool:
-        """Whether roles speak through the chat template (True) or compact prompts."""
+        """Whether roles use the chat template (True) or compact prompts."""
         return self.text.chats
 
 

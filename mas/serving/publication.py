@@ -53,7 +53,7 @@ class AdapterVersion:
 
 
 def check_version(bank: AdapterBank, version: AdapterVersion) -> None:
-    """Refuse an adapter that would break the batches that it speaks in.
+    """Refuse an adapter that would break the batches that it is used in.
 
     Raises:
         EngineError: a layer or shape that the base does not have, or a number that is none.

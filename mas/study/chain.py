@@ -191,16 +191,16 @@ class _ChainPlay:
     def _beside(self, setup: Setup, adapters: Mapping[str, AdapterWeights], team: Evaluation) -> None:
         """The reference's leader alone, and best of N of it, N from what the team spends when it is sampled."""
         try:
-            speakers = led(setup)
+            adapter_of = led(setup)
         except ConfigError as error:
             self.note(f"{self.chain.case}: leader_alone, best_of_n: not measured, {error}")
             return
         single, tasks = setup.with_team(SOLO), self.chain.eval_tasks
-        alone = self._evaluated("leader_alone", single, adapters, speakers)
+        alone = self._evaluated("leader_alone", single, adapters, adapter_of)
         count = attempts_for(team, alone, self.chain.options.matched)
 
         async def play() -> dict[str, Evaluation]:
-            async with open_team(single, self.base, adapters, speakers) as session:
+            async with open_team(single, self.base, adapters, adapter_of) as session:
                 return {
                     kind: await best(session.runtime, self.scenario, tasks, count, seed=self.chain.seed)
                     for kind, best in BEST.items()
@@ -214,19 +214,19 @@ class _ChainPlay:
         arm: str,
         setup: Setup,
         adapters: Mapping[str, AdapterWeights],
-        speakers: Mapping[str, str] | None = None,
+        adapter_of: Mapping[str, str] | None = None,
         cost: Mapping[str, Any] | None = None,
     ) -> Evaluation:
         """Play an arm greedily and sampled, and return the second."""
-        greedy, sampled = run_blocking(self._both(setup, adapters, speakers))
+        greedy, sampled = run_blocking(self._both(setup, adapters, adapter_of))
         self._add(arm, greedy, sampled, **(cost or {}))
         return sampled
 
     async def _both(
-        self, setup: Setup, adapters: Mapping[str, AdapterWeights], speakers: Mapping[str, str] | None
+        self, setup: Setup, adapters: Mapping[str, AdapterWeights], adapter_of: Mapping[str, str] | None
     ) -> tuple[Evaluation, Evaluation]:
         tasks, seed = self.chain.eval_tasks, self.chain.seed
-        async with open_team(setup, self.base, adapters, speakers) as session:
+        async with open_team(setup, self.base, adapters, adapter_of) as session:
             greedy = await evaluate(session.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
             sampled = await evaluate(session.runtime, self.scenario, tasks, temperature=None, seed=seed)
         return greedy, sampled

@@ -36,7 +36,6 @@ from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
 from mas.training.experience.library import Library
 from mas.training.learner import Learner
-from mas.training.sample_check import check_sampled, older_gaps
 from mas.training.saved import initial_adapters
 from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
@@ -46,6 +45,8 @@ from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult
 
+_CHECKED_TURNS = 8
+"""Of each older version that has sampled for a step: its own weights must give them what it drew them with."""
 _PROMPT_TOKENS = 16
 """Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
 _NO_WEIGHTS: Mapping[str, AdapterWeights] = MappingProxyType({})
@@ -73,7 +74,7 @@ class TrainableAdapters:
     def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
         if self.assignment.swaps:
-            session.runtime.speak_as(
+            session.runtime.use_adapters(
                 self.trained if steps_done is None else self.assignment.sampling_adapters(steps_done)
             )
         return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)
@@ -243,6 +244,44 @@ class TrainableAdapters:
         return {}
 
 
+def older_gaps(
+    learner: Learner,
+    episodes: Sequence[Episode],
+    trained: Mapping[str, str],
+    older: Mapping[AdapterRef, AdapterWeights],
+) -> dict[str, float]:
+    """Of each adapter that older versions have sampled for: mean nats a token between what was sampled and what the
+    weights of that version give up to eight of its turns in the learner."""
+    turns: dict[AdapterRef, list[Turn]] = {ref: [] for ref in older}
+    for turn in (turn for episode in episodes for turn in episode.turns if turn.role in trained):
+        if turn.adapter in turns and len(turns[turn.adapter]) < _CHECKED_TURNS:
+            turns[turn.adapter].append(turn)
+    gaps: dict[str, list[float]] = {}
+    for ref, checked in turns.items():
+        rows = [TrainRow(turn, ref.name, 0.0, 1.0) for turn in checked]
+        logprobs = learner.logprobs(rows, adapters={ref.name: older[ref]}) if rows else {}
+        for turn in checked:
+            pairs = zip(logprobs[id(turn)], turn.logprobs, strict=True)
+            gaps.setdefault(trained[turn.role], []).extend(abs(own - drawn) for own, drawn in pairs)
+    return {name: fmean(found) for name, found in gaps.items()}
+
+
+def check_sampled(learned: Mapping[str, Mapping[str, float]], allowed: float) -> None:
+    """Compare the samples of a step with the policy that the learner held before it; `learned` is its metrics.
+
+    Raises:
+        TrainingError: a `behaviour_gap` is above what is `allowed`, in mean nats a token.
+    """
+    for name, metrics in learned.items():
+        gap = metrics["behaviour_gap"]
+        if not gap <= allowed:
+            raise TrainingError(
+                f"the samples of adapter {name!r} were not drawn from the policy in training: their log-probabilities "
+                f"differ by {gap:.2g} nats a token, at most {allowed:.2g} is allowed; the engine served another "
+                "version, or computes something else"
+            )
+
+
 def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> None:
     """The store must hold the learner's tensors bit by bit, however small the last update was; an engine reads from it.
 
@@ -261,9 +300,8 @@ def probes_of(
     rows: Sequence[TrainRow],
     names: Iterable[str],
     served: Mapping[str, AdapterWeights] = _NO_WEIGHTS,
-    count: int = 2,
 ) -> dict[str, tuple[Probe, ...]]:
-    """Up to `count` different completions of each adapter with the log-probabilities that its weights give them now, in
+    """Up to two different completions of each adapter with the log-probabilities that its weights give them now, in
     float32 behind the last tokens of their prompts; all in one pass. In other types also with the weights that are
     served until now, in a second pass of the same shape: rounding then depends on the weights alone.
 
@@ -271,7 +309,7 @@ def probes_of(
     short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
     have to draw one token behind what it scores.
     """
-    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:count]]
+    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:2]]
     if not texts:
         return {}
     scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])

@@ -34,7 +34,7 @@ class AgentPresence:
         self._waiting[address] += 1
         if self._waiting[address] == 1:
             agent = address.partition("/")[2]
-            self._note(f"nobody speaks for {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
+            self._note(f"no process serves {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s):
@@ -58,7 +58,7 @@ class AgentPresence:
         missing = [address for address, is_there in zip(wanted, there, strict=True) if not is_there]
         if missing:
             raise NoRoute(
-                f"after {self._wait_s:g} s nobody speaks for {listed(missing)} on this bus "
+                f"after {self._wait_s:g} s no process serves {listed(missing)} on this bus "
                 f"({who_is_there(self._bus)}): start each with `mas agent NAME --bus URL`"
             )
 

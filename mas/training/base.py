@@ -2,8 +2,8 @@
 
 The tiny base's warm start is next-token learning on a scenario's scripted demonstrations, cached by content.
 Reinforcement learning sharpens skills, it does not invent them: an expert's demonstrations give the base each role's
-skill, a novice's then bury half of it under habits. The cache key covers options, demonstrations and this recipe, so
-a stale base is never used.
+skill, a noisy teacher's then bury half of it under habits. The cache key covers options, demonstrations and this
+recipe, so a stale base is never used.
 """
 
 import itertools

@@ -117,7 +117,7 @@ def why_no_leader(setup: Setup) -> str | None:
 
 
 def led(setup: Setup) -> dict[str, str]:
-    """Role of the single agent -> the adapter that the team's leader speaks through. Frozen roles beside the single
+    """Role of the single agent -> the adapter that the team's leader uses. Frozen roles beside the single
     agent, such as a simulated user, keep their own.
 
     Raises:

@@ -68,7 +68,7 @@ class BatchTensors:
         return PackedLayout(positions, ends, self.device)
 
     def segments(self, adapters: Mapping[str, AdapterWeights]) -> tuple[Segment, ...]:
-        """Who speaks where; adapters that are not there leave the bare base."""
+        """Which adapter computes which tokens; adapters that are not there leave the bare base."""
         width = self.batch.width
         return segments_of((adapters.get(tree.adapter), width or len(tree.ids)) for tree in self.batch.trees)
 

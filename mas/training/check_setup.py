@@ -45,7 +45,7 @@ def check_trainable(setup: Setup) -> None:
         ConfigError: an engine that nothing can be published to, reward
             weights of terms that nobody pays, no agent to inherit from, no trainable role, options of an adapter that
             no role trains, a role that a person plays, a trainable role that is sampled greedily, a frozen role that
-            speaks through an adapter that nobody trains, a template that reads what its view does not show, limits on
+            uses an adapter that nobody trains, a template that reads what its view does not show, limits on
             tokens that vLLM cannot say the supports of, or a team in which time decides what is said; see
             `check_untimed` and `check_siblings`; without gradients a trainable role that does not read experiences.
     """
@@ -201,8 +201,8 @@ def _check_roles(team: TeamSpec, adapters: set[str]) -> None:
             raise ConfigError(f"role {name!r} is played by a person (voice: human): such a team cannot be trained")
         if not role.trainable and role.adapter is not None and role.adapter not in adapters:
             raise ConfigError(
-                f"role {name!r} is frozen and speaks through adapter {role.adapter!r}, which nobody trains. "
-                f"{did_you_mean(role.adapter, adapters)} Without an adapter it speaks through the bare base."
+                f"role {name!r} is frozen and uses adapter {role.adapter!r}, which nobody trains. "
+                f"{did_you_mean(role.adapter, adapters)} Without an adapter it uses the bare base."
             )
         if role.trainable and role.temperature == 0:
             raise ConfigError(f"role {name!r} is trainable but its temperature is 0: its candidates would all be equal")

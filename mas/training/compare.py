@@ -43,23 +43,23 @@ async def compare(
         ConfigError: a swap that is not possible; see `swapped`. A role to be taken that is not trained, or has no
             adapter there. RunError: no task could be played. Halted: Ctrl-C.
     """
-    speakers = setup.trained_adapters
+    adapter_of = setup.trained_adapters
     arms: dict[str, tuple[Mapping[str, AdapterWeights], Mapping[str, str]]] = {
-        "untrained": (initial_adapters(setup, base), speakers),
-        "trained": (adapters, speakers),
+        "untrained": (initial_adapters(setup, base), adapter_of),
+        "trained": (adapters, adapter_of),
     }
     for role, others in taken.items():
-        _check_taken(role, others, speakers, adapters)
-        name = speakers[role]
-        arms[f"{role} untrained"] = ({**adapters, name: arms["untrained"][0][name]}, speakers)
-        arms[f"{role} of the other run"] = ({**adapters, name: others[name]}, speakers)
+        _check_taken(role, others, adapter_of, adapters)
+        name = adapter_of[role]
+        arms[f"{role} untrained"] = ({**adapters, name: arms["untrained"][0][name]}, adapter_of)
+        arms[f"{role} of the other run"] = ({**adapters, name: others[name]}, adapter_of)
     if swap:
-        arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(speakers, swap))
+        arms[f"{' and '.join(swap)} swapped"] = (adapters, swapped(adapter_of, swap))
     results = {}
     engine = await start_engine(setup.engine, base)
     try:
-        for name, (weights, speaking) in arms.items():
-            async with open_team(setup, base, weights, speaking, engine=engine) as session:
+        for name, (weights, uses) in arms.items():
+            async with open_team(setup, base, weights, uses, engine=engine) as session:
                 results[name] = await _evaluated(name, session, tasks, is_sampled, counted)
         if matched is not None:
             temperature = None if is_sampled else 0.0
@@ -128,10 +128,10 @@ async def _evaluated(name: str, session: TeamSession, tasks: int, is_sampled: bo
 def _check_taken(
     role: str,
     others: Mapping[str, AdapterWeights],
-    speakers: Mapping[str, str],
+    adapter_of: Mapping[str, str],
     adapters: Mapping[str, AdapterWeights],
 ) -> None:
-    name = adapter_to_take(role, others, speakers)
+    name = adapter_to_take(role, others, adapter_of)
     if others[name].options != adapters[name].options:
         raise ConfigError(
             f"adapter {name!r} of the other run is {others[name].options}, that of this run {adapters[name].options}: "
@@ -139,35 +139,35 @@ def _check_taken(
         )
 
 
-def adapter_to_take(role: str, others: Iterable[str], speakers: Mapping[str, str]) -> str:
+def adapter_to_take(role: str, others: Iterable[str], adapter_of: Mapping[str, str]) -> str:
     """The adapter that is taken from another run for a role.
 
     Args:
-        others: names of the other run's adapters. speakers: role -> adapter of this run.
+        others: names of the other run's adapters. adapter_of: role -> adapter of this run.
 
     Raises:
         ConfigError: the role is not trained here, or the other run has no adapter of the name.
     """
-    if role not in speakers:
-        raise ConfigError(f"no trained role {role!r} to take from another run. {did_you_mean(role, speakers)}")
-    name, there = speakers[role], list(others)
+    if role not in adapter_of:
+        raise ConfigError(f"no trained role {role!r} to take from another run. {did_you_mean(role, adapter_of)}")
+    name, there = adapter_of[role], list(others)
     if name not in there:
         raise ConfigError(f"the other run has no adapter {name!r} for role {role!r}. {did_you_mean(name, there)}")
     return name
 
 
-def swapped(speakers: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:
+def swapped(adapter_of: Mapping[str, str], pair: Sequence[str]) -> dict[str, str]:
     """Role -> adapter with the adapters of two roles exchanged.
 
     Raises:
-        ConfigError: not two roles, an unknown role, or two roles that speak through one adapter.
+        ConfigError: not two roles, an unknown role, or two roles that use one adapter.
     """
     if len(pair) != 2:
         raise ConfigError(f"{','.join(pair)!r} are not two roles; write two, such as planner,executor")
     for role in pair:
-        if role not in speakers:
-            raise ConfigError(f"no trained role {role!r} to swap. {did_you_mean(role, speakers)}")
+        if role not in adapter_of:
+            raise ConfigError(f"no trained role {role!r} to swap. {did_you_mean(role, adapter_of)}")
     first, second = pair
-    if speakers[first] == speakers[second]:
-        raise ConfigError(f"{first!r} and {second!r} speak through one adapter, {speakers[first]!r}: nothing to swap")
-    return {**speakers, first: speakers[second], second: speakers[first]}
+    if adapter_of[first] == adapter_of[second]:
+        raise ConfigError(f"{first!r} and {second!r} use one adapter, {adapter_of[first]!r}: nothing to swap")
+    return {**adapter_of, first: adapter_of[second], second: adapter_of[first]}

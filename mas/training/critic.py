@@ -22,9 +22,9 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
-from mas.training.metric_accumulator import Metrics
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.packing import MicroBatch
+from mas.training.step_metrics import Metrics
 
 Values = Mapping[int, Sequence[float]]
 """A number for each of a completion's first tokens (all, or fewer), by the identity of its turn."""
@@ -60,9 +60,9 @@ class Critic:
         torch.set_num_threads(self.base.options.threads)
         found: dict[int, list[float]] = {}
         for batch in self.learner.micro_batches(rows):
-            feed = BatchTensors(batch, self.base.bank.device)
-            with torch.no_grad(), self.base.bank.segmented(feed.segments(self.adapters)):
-                values = iter(self._values(feed).tolist())
+            tensors = BatchTensors(batch, self.base.bank.device)
+            with torch.no_grad(), self.base.bank.segmented(tensors.segments(self.adapters)):
+                values = iter(self._values(tensors).tolist())
             for row in batch.rows:
                 found[id(row.turn)] = [next(values) for _ in row.turn.completion_ids]
         return found
@@ -117,11 +117,11 @@ class Critic:
         """
         restore_kept(self.parameters, self.optimisers, tensors, self._what)
 
-    def _values(self, feed: BatchTensors) -> Tensor:
+    def _values(self, tensors: BatchTensors) -> Tensor:
         """V before each loss token, [J]."""
-        state_JD = feed.states(feed.hidden(self.base.model)).float()
+        state_JD = tensors.states(tensors.hidden(self.base.model)).float()
         found = []
-        for name, _, tokens in feed.adapters():
+        for name, _, tokens in tensors.adapters():
             weight_D, bias = self.heads[name]
             found.append(state_JD[tokens] @ weight_D + bias)
         return torch.cat(found)
@@ -130,21 +130,21 @@ class Critic:
         self, batch: MicroBatch, targets: Values, before: Values, asked: Mapping[str, int]
     ) -> dict[str, Tensor]:
         """Leaves gradients in the critics; returns each one's share of its loss."""
-        feed = BatchTensors(batch, self.base.bank.device)
+        tensors = BatchTensors(batch, self.base.bank.device)
         wanted = [targets[id(row.turn)] for row in batch.rows]
         rest = [len(row.turn.completion_ids) - len(own) for row, own in zip(batch.rows, wanted, strict=True)]
         pairs = list(zip(wanted, rest, strict=True))
-        target_J = feed.joined([[*own, *[0.0] * more] for own, more in pairs])
-        is_asked_J = feed.joined([[*[1.0] * len(own), *[0.0] * more] for own, more in pairs])
-        weight_J = is_asked_J * feed.per_token([1 / asked[row.adapter] for row in batch.rows])
-        before_J = feed.joined([before[id(row.turn)] for row in batch.rows])
+        target_J = tensors.joined([[*own, *[0.0] * more] for own, more in pairs])
+        is_asked_J = tensors.joined([[*[1.0] * len(own), *[0.0] * more] for own, more in pairs])
+        weight_J = is_asked_J * tensors.per_token([1 / asked[row.adapter] for row in batch.rows])
+        before_J = tensors.joined([before[id(row.turn)] for row in batch.rows])
         with (
-            self.base.bank.segmented(feed.segments(self.adapters)),
+            self.base.bank.segmented(tensors.segments(self.adapters)),
             recomputing(self.base.model, self.base.bank, layers=self.learner.options.recompute_layers),
         ):
-            loss_J = weight_J * value_loss(self._values(feed), before_J, target_J, self.options.clip)
+            loss_J = weight_J * value_loss(self._values(tensors), before_J, target_J, self.options.clip)
             loss_J.sum().backward()  # type: ignore[no-untyped-call]  # torch annotates in part
-        return {name: loss_J[tokens].detach().sum() for name, _, tokens in feed.adapters()}
+        return {name: loss_J[tokens].detach().sum() for name, _, tokens in tensors.adapters()}
 
 
 def value_loss(value_J: Tensor, before_J: Tensor, target_J: Tensor, clip: float | None) -> Tensor:

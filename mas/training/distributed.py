@@ -200,7 +200,7 @@ async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise NoRoute(
-            f"after {WAIT_S:g} s nobody speaks for {listed(missing())} of team {team.name!r} on this bus "
+            f"after {WAIT_S:g} s no process serves {listed(missing())} of team {team.name!r} on this bus "
             f"({who_is_there(bus)}): start each with `mas agent NAME --bus URL`"
         ) from None
 
@@ -216,15 +216,15 @@ async def serve_agent(
     store: str | None = None,
     desk: HumanDesk | None = None,
 ) -> None:
-    """Speak for one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT, SIGTERM or
+    """Serve one agent (or stand-in) of the configured team on the bus at `url`, until SIGINT, SIGTERM or
     `mas stop`.
 
-    Several processes may speak for one agent, as many as the team's `replicas` allow where it has limits: they share
+    Several processes may serve one agent, as many as the team's `replicas` allow where it has limits: they share
     its work. Told to end, it finishes the requests that it has and takes no new one; told again, it stops at once, and
     whoever waits for an answer gets Closed.
 
     Raises:
-        ConfigError: the team has no such agent, as many as may be speak for it, or the URL's user is not the agent's
+        ConfigError: the team has no such agent, as many as may be serve it, or the URL's user is not the agent's
         principal. Otherwise as `open_run` and `MqttBus.connect`.
     """
     team = setup.team
@@ -245,7 +245,7 @@ async def serve_agent(
                 check_room(principal, first, limits)
                 session = await stack.enter_async_context(opening)
         accept_shutdown(bus, COORDINATOR)
-        note(f"{principal} speaks on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
+        note(f"{principal} serves on the bus as {bus.me.process}{share_of(bus, principal, limits)}; Ctrl-C ends it")
         told = ShutdownSignals(bus)
         with told.by_signals():
             await told.until(1)

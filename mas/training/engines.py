@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mas.config.options import EngineOptions, ModelOptions
-from mas.config.servers import PeerOptions, ServerOptions
+from mas.config.servers import PeerOptions, RemoteOptions, ServerOptions
 from mas.core.concurrency import run_blocking
 from mas.core.engine import Tokenizer
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, EngineError
 from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
 from mas.serving.model import BaseModel, load_text, tiny_text
 from mas.serving.model_text import END, MessageTokenizer, ModelText
 from mas.serving.remote_chat import ChatEngine
 from mas.serving.remote_completions import OpenAIEngine
-from mas.serving.remote_replicas import start_servers
+from mas.serving.remote_vllm import RemoteVllmEngine
+from mas.serving.replicated_engine import ReplicatedEngine
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
@@ -207,3 +208,34 @@ def served_adapters(wanted: Mapping[str, str | None], served: Mapping[str, objec
             f"{url} serves only some adapters of the team, not {missing}. {did_you_mean(missing[0], served)}"
         )
     return dict.fromkeys(wanted)
+
+
+async def start_servers(base: BaseModel, options: RemoteOptions) -> RemoteVllmEngine | ReplicatedEngine:
+    """One `vllm serve`, at `url`, or with those of `replicas` several as one engine: each gets every version, and
+    an episode stays with one of them.
+
+    Raises:
+        ConfigError: the key is not set, a server does not have the model, or `shared_dir` is no directory.
+        EngineError: there is no such server, or adapters cannot be loaded into it; of replicas, says which.
+    """
+    if not options.replicas:
+        return await RemoteVllmEngine.start(base, options)
+    async with AsyncExitStack() as stack:
+        servers = dict[str, RemoteVllmEngine]()
+        for number, server in enumerate(options.servers):
+            try:
+                engine = await RemoteVllmEngine.start(base, server, is_replica=True)
+            except EngineError as error:
+                raise EngineError(
+                    f"server {number + 1} of {len(options.servers)} cannot be used: {error}. Every server that "
+                    "engine.remote.replicas names must answer when training starts: start it, or leave it out"
+                ) from error
+            stack.push_async_callback(engine.close)
+            servers[f"server-{number}"] = engine
+        limits = min((engine.limits for engine in servers.values()), key=lambda one: one.context)
+        first = servers["server-0"]
+        replicated = ReplicatedEngine(
+            base, servers, limits=limits, reads_files=True, restricts=False, files=first.shared_dir
+        )
+        stack.pop_all()
+    return replicated

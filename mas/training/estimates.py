@@ -189,7 +189,7 @@ def _in_common(ids: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _prompts_of(setup: Setup, text: ModelText, number: int) -> dict[str, list[int]]:
-    """Agent -> the prompt that it has at the beginning of a held-out task, of those that the model here speaks for."""
+    """Agent -> the prompt that it has at the beginning of a held-out task, of those that the model here answers for."""
     environment, roles, found = setup.scenario.environment(), build_roles(setup.team), {}
     environment.reset(setup.scenario.task("eval", number))
     for agent, name in setup.team.members().items():

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from mas.core.concurrency import together
-from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
+from mas.core.environment import Script, Task, mean_measures, measures_of
 from mas.core.errors import Halted, RunError
 from mas.core.records import Cost, Episode, cost_of, total_cost
-from mas.core.scenario import Scenario, Split
+from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
@@ -75,11 +75,10 @@ async def evaluate(
     *,
     temperature: float | None = 0.0,
     seed: int = 0,
-    split: Split = "eval",
     progress: Progress = lambda done, of: None,
     scenes: int = 0,
 ) -> Evaluation:
-    """Play the first `tasks` tasks of a split, greedy at temperature 0, sampled as the roles say at None.
+    """Play the first `tasks` held-out tasks, greedy at temperature 0, sampled as the roles say at None.
 
     A task that cannot be played is a recorded failure and counts as not solved. If that is so for all of a thousand
     that are played together, the rest is not tried. Measures have also what is known exactly, see `exact_measures`.
@@ -104,7 +103,7 @@ async def evaluate(
             play_once(
                 runtime,
                 scenario.environment(),
-                scenario.task(split, index),
+                scenario.task("eval", index),
                 derive_seed("evaluate", seed, index),
                 temperature=temperature,
                 has_scenes=index < scenes,
@@ -147,15 +146,6 @@ def summarise(episodes: Sequence[Episode], bounds: Mapping[str, int] = MappingPr
         measures=mean_measures(episode.measures for episode in episodes),
         loops=gates(bounds, episodes),
     )
-
-
-def random_success(scenario: Scenario, tasks: int, seed: int) -> float | None:
-    """Success of a player that draws uniformly among the legal actions: it knows the rules and nothing else.
-
-    None: the scenario cannot list its legal actions.
-    """
-    found = scripted(scenario, random_script, tasks, seed)
-    return None if found is None else found.success
 
 
 def scripted(scenario: Scenario, policy: Script, tasks: int, seed: int) -> Evaluation | None:

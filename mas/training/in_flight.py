@@ -34,7 +34,7 @@ from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.cluster_status import BatchStatus
-from mas.training.opponents import Facing
+from mas.training.opponents import Matchup
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
@@ -229,7 +229,7 @@ class BatchesInFlight:
             raise CheckpointError(f"{checkpoint / _FILE} holds no batches in flight: {error}") from error
         for one in records:
             trained = self._trainable.assignment.trained_adapters(one.step)
-            batch = self._rollout.drawn(one.step, trained, one.picks, one.faced)
+            batch = self._rollout.batch_of(one.step, trained, one.picks, one.faced)
             self._resumed[one.step] = _Batch(batch, one.versions if self._staleness else {})
         if not self._staleness or self._base is None:
             return
@@ -261,7 +261,7 @@ class BatchesInFlight:
         if self._workers is None:
             taken = [other.runtime for other in self._flights.values()]
             runtime = next(one for one in session.lanes if all(one is not other for other in taken))
-            runtime.speak_as(speaking)
+            runtime.use_adapters(speaking)
         store = session.publishing.store
         async with AsyncExitStack() as leases:
             for ref in (AdapterRef(name, version) for name, version in versions.items()):
@@ -274,7 +274,7 @@ class BatchesInFlight:
         return dropped
 
     async def _release_resumed(self) -> None:
-        """What has begun holds the versions that it speaks as; what has not begins with those of now."""
+        """What has begun holds the versions that it samples with; what has not begins with those of now."""
         await self._resumed_leases.aclose()
         self._resumed_refs.clear()
         self._resumed_weights.clear()
@@ -311,7 +311,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     picks: tuple[Pick, ...]
     versions: dict[str, int]
-    faced: dict[str, Facing] = {}
+    faced: dict[str, Matchup] = {}
 
 
 def _record(batch: _Batch) -> _Record:

@@ -25,10 +25,10 @@ from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.optimiser import adamw, check_gradients, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
 from mas.training.packing_check import check_packed, short_rows, tolerance_of
+from mas.training.step_metrics import MetricAccumulator, Metrics
 
 Logprobs = Mapping[int, Sequence[float]]
 """A number for each of a completion's tokens, such as its log-probability, by the identity of its turn."""
@@ -296,23 +296,23 @@ class Learner:
         return float(torch.stack(losses).sum()) if losses else 0.0
 
     def _backward(self, batch: MicroBatch, tallies: Mapping[str, MetricAccumulator], start: Logprobs | None) -> Tensor:
-        feed, model = BatchTensors(batch, self.base.bank.device), self.base.model
-        reference_J = self._reference(feed)
+        tensors, model = BatchTensors(batch, self.base.bank.device), self.base.model
+        reference_J = self._reference(tensors)
         with (
-            self.base.bank.segmented(feed.segments(self.adapters)),
+            self.base.bank.segmented(tensors.segments(self.adapters)),
             recomputing(model, self.base.bank, layers=self.options.recompute_layers),
         ):
             chunk, entropy_slope = self.options.logit_chunk, self.loss.entropy > 0
-            scores = feed.scores(self.head, feed.hidden(model), chunk, entropy_slope=entropy_slope)
-            losses = self._losses(feed, scores, start, reference_J)
-            weight_J = feed.per_token([row.weight for row in batch.rows])
+            scores = tensors.scores(self.head, tensors.hidden(model), chunk, entropy_slope=entropy_slope)
+            losses = self._losses(tensors, scores, start, reference_J)
+            weight_J = tensors.per_token([row.weight for row in batch.rows])
             loss = (losses.loss_J * weight_J).sum()
             if losses.taken_J is not None:
                 self._take((losses.taken_J * weight_J).sum())
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
         turns = [row.turn for row in batch.rows for _ in row.turn.completion_ids]
-        for name, rows, tokens in feed.adapters():
+        for name, rows, tokens in tensors.adapters():
             tallies[name].add(losses.values, rows, tokens, turns)
         return loss.detach()
 
@@ -338,36 +338,36 @@ class Learner:
                     gradient.mul_(bias_correction(norm))
 
     def _losses(
-        self, feed: BatchTensors, scores: Scores, start: Logprobs | None, reference_J: Tensor | None
+        self, tensors: BatchTensors, scores: Scores, start: Logprobs | None, reference_J: Tensor | None
     ) -> TokenLosses:
-        rows = feed.batch.rows
+        rows = tensors.batch.rows
         now_J = scores.logprobs_J.detach()
         signals = Signals(
             logprobs_J=scores.logprobs_J,
-            start_J=now_J if start is None else feed.joined([start[id(row.turn)] for row in rows]),
-            behaviour_J=feed.joined([row.turn.logprobs for row in rows]),
-            advantage_J=feed.advantages(),
-            row_J=feed.row_J,
-            trajectory_J=feed.trajectory_J,
+            start_J=now_J if start is None else tensors.joined([start[id(row.turn)] for row in rows]),
+            behaviour_J=tensors.joined([row.turn.logprobs for row in rows]),
+            advantage_J=tensors.advantages(),
+            row_J=tensors.row_J,
+            trajectory_J=tensors.trajectory_J,
             entropy_J=scores.entropy_J,
             reference_J=reference_J,
-            usual_J=feed.per_token([row.usual for row in rows]) if self.loss.smoothing else None,
-            smoothing_J=feed.per_token([row.smoothing for row in rows]) if self.loss.smoothing else None,
+            usual_J=tensors.per_token([row.usual for row in rows]) if self.loss.smoothing else None,
+            smoothing_J=tensors.per_token([row.smoothing for row in rows]) if self.loss.smoothing else None,
         )
         return token_losses(signals, self.loss, self.surrogate)
 
-    def _reference(self, feed: BatchTensors) -> Tensor | None:
+    def _reference(self, tensors: BatchTensors) -> Tensor | None:
         """Of the reference, [J]; None: the loss does not ask for it."""
         if not self.loss.kl:
             return None
-        if all(row.reference for row in feed.batch.rows):
-            return feed.joined([row.reference for row in feed.batch.rows])
-        return self._frozen(feed, self.references).logprobs_J
+        if all(row.reference for row in tensors.batch.rows):
+            return tensors.joined([row.reference for row in tensors.batch.rows])
+        return self._frozen(tensors, self.references).logprobs_J
 
-    def _frozen(self, feed: BatchTensors, adapters: Mapping[str, AdapterWeights]) -> Scores:
+    def _frozen(self, tensors: BatchTensors, adapters: Mapping[str, AdapterWeights]) -> Scores:
         """The loss tokens without gradients."""
-        with torch.no_grad(), self.base.bank.segmented(feed.segments(adapters)):
-            return feed.scores(self.head, feed.hidden(self.base.model), self.options.logit_chunk)
+        with torch.no_grad(), self.base.bank.segmented(tensors.segments(adapters)):
+            return tensors.scores(self.head, tensors.hidden(self.base.model), self.options.logit_chunk)
 
 
 def pack_cost_of(base: BaseModel) -> PackCost:

@@ -65,7 +65,7 @@ class TrainableLibraries:
             if self._options.editor == "quote":
                 self._editor = QuoteEditor(self._options)
             else:
-                self._editor = LanguageEditor(endpoint or session.runtime.voice, self._options)
+                self._editor = LanguageEditor(endpoint or session.runtime.endpoint, self._options)
             yield
 
     async def improve(

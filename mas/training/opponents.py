@@ -51,7 +51,7 @@ class Pool(Protocol):
         """Opponents by name, whose adapters are published to the engine of those who train."""
 
 
-class Facing(NamedTuple):
+class Matchup(NamedTuple):
     """Who plays against the learner in a game, and which seats are the learner's own."""
 
     opponent: str
@@ -89,7 +89,7 @@ class Opponents:
         self._roles_of = roles_of_seats(team)
         self._seat_of = seat_of(team)
         self._wanted = options.seats or tuple(self._roles_of)
-        self._tallies: dict[str, OpponentRecord] = {}
+        self._records: dict[str, OpponentRecord] = {}
         self._opened: Mapping[str, Opponent] = {}
 
     @asynccontextmanager
@@ -100,7 +100,7 @@ class Opponents:
             yield
 
     def draw(
-        self, step: int, faced: dict[str, Facing], tasks: Sequence[str], games: int, trained: Container[str]
+        self, step: int, faced: dict[str, Matchup], tasks: Sequence[str], games: int, trained: Container[str]
     ) -> None:
         """Note who plays against the learner, and where, in each task of a round of draws; a task that comes again in
         the step has the opponent and the seat that it had, as all its episodes are compared with each other.
@@ -112,34 +112,34 @@ class Opponents:
         """
         for task in tasks:
             if task not in faced:
-                faced[task] = self._facing(step, task, step * games + len(faced), trained)
+                faced[task] = self._matchup(step, task, step * games + len(faced), trained)
 
-    def _facing(self, step: int, task: str, place: int, trained: Container[str]) -> Facing:
-        known = {name: one.points / one.weight for name, one in self._tallies.items() if one.weight}
+    def _matchup(self, step: int, task: str, place: int, trained: Container[str]) -> Matchup:
+        known = {name: one.points / one.weight for name, one in self._records.items() if one.weight}
         opponent = self.pool.draw(known, Random(derive_seed("opponent", self._seed, step, task)))
         seats = [seat for seat in self._wanted if any(role in trained for role in self._roles_of[seat])]
         if opponent == SELF:
-            return Facing(SELF, tuple(seats))
+            return Matchup(SELF, tuple(seats))
         # which of them is first is drawn anew for each turn of all, so that it is not tied to the place of a task
         Random(derive_seed("seats", self._seed, place // len(seats))).shuffle(seats)
-        return Facing(opponent, (seats[place % len(seats)],))
+        return Matchup(opponent, (seats[place % len(seats)],))
 
-    def opponent_seats(self, facing: Facing) -> OpponentSeats | None:
+    def opponent_seats(self, matchup: Matchup) -> OpponentSeats | None:
         """Who plays the other seats; None: the team itself."""
-        if facing.opponent == SELF:
+        if matchup.opponent == SELF:
             return None
-        theirs = tuple(seat for seat in self._roles_of if seat not in facing.seats)
-        return OpponentSeats(facing.opponent, theirs, self._opened[facing.opponent])
+        theirs = tuple(seat for seat in self._roles_of if seat not in matchup.seats)
+        return OpponentSeats(matchup.opponent, theirs, self._opened[matchup.opponent])
 
-    def noted(self, facing: Facing, episodes: Sequence[Episode]) -> list[Episode]:
+    def with_matchup(self, matchup: Matchup, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes of a task with who played, without turns of seats in which nobody learns."""
-        seat = "" if facing.opponent == SELF else facing.seats[0]
+        seat = "" if matchup.opponent == SELF else matchup.seats[0]
         return [
             msgspec.structs.replace(
                 one,
-                opponent=facing.opponent,
+                opponent=matchup.opponent,
                 seat=seat,
-                turns=tuple(turn for turn in one.turns if self._seat_of[agent_of(turn.agent)] in facing.seats),
+                turns=tuple(turn for turn in one.turns if self._seat_of[agent_of(turn.agent)] in matchup.seats),
             )
             for one in episodes
         ]
@@ -149,23 +149,23 @@ class Opponents:
         for episode in episodes:
             if episode.status == "done":
                 payoffs = payoffs_of(episode.rewards, tuple(self._roles_of))
-                tally = self._tallies.setdefault(episode.opponent, OpponentRecord())
+                record = self._records.setdefault(episode.opponent, OpponentRecord())
                 payoff = payoffs[episode.seat] if episode.seat else 0.0
-                tally.add(points_of(payoffs, episode.seat) if episode.seat else 0.5, payoff, self._options.decay)
+                record.add(points_of(payoffs, episode.seat) if episode.seat else 0.5, payoff, self._options.decay)
 
     def metrics(self) -> dict[str, Any]:
         """Opponent -> games so far, and running means of what the learner got against it; of `self` games alone."""
         found: dict[str, Any] = {}
         for name in [*self.pool.players, SELF]:
-            if (one := self._tallies.get(name)) is not None:
+            if (one := self._records.get(name)) is not None:
                 means = {"payoff": one.payoff / one.weight, "points": one.points / one.weight}
                 found[name] = {"games": one.games} | ({} if name == SELF else means)
         return found
 
     def state(self) -> bytes:
         """For `restore`."""
-        tallies = {name: msgspec.to_builtins(one) for name, one in self._tallies.items()}
-        return json.dumps({"players": dict(self.pool.players), "games": tallies}, indent=1).encode()
+        games = {name: msgspec.to_builtins(one) for name, one in self._records.items()}
+        return json.dumps({"players": dict(self.pool.players), "games": games}, indent=1).encode()
 
     def restore(self, state: bytes) -> None:
         """Go on with the opponents and the means that a run had.
@@ -175,7 +175,7 @@ class Opponents:
         """
         try:
             found = json.loads(state)
-            self._tallies = msgspec.convert(found["games"], dict[str, OpponentRecord])
+            self._records = msgspec.convert(found["games"], dict[str, OpponentRecord])
             self.pool.restore(found["players"])
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise CheckpointError(f"{FILE} of the checkpoint cannot be read: {error}") from error
@@ -207,7 +207,7 @@ def open_opponents(setup: Setup, pool: Pool | None, *, is_distributed: bool) -> 
         return None
     if is_distributed:
         raise ConfigError(
-            "algorithm.opponents speak through the engine of those who train, and with --bus every agent has its own: "
+            "algorithm.opponents use the engine of those who train, and with --bus every agent has its own: "
             "train without --bus, or without opponents"
         )
     if pool is None:

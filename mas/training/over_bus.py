@@ -4,7 +4,7 @@
     train_in_directory(config, scenario, opening=opening)
 
 Environments, their clones and the computation of advantages stay here. So do the adapters: an agent fetches the version
-that it is asked to speak through (`mas.training.remote_adapter_sync`) from the `AgentsEngine`, to which the trainer
+that it is asked to use (`mas.training.remote_adapter_sync`) from the `AgentsEngine`, to which the trainer
 publishes. An agent whose process is gone is waited for.
 """
 
@@ -50,7 +50,7 @@ class AgentsEngine(Elsewhere):
 
     Args:
         bus: where they are; envelopes: makes what is sent to them, as `principal`.
-        speakers: adapter -> the address of an agent that speaks through it.
+        address_of: adapter -> the address of an agent that uses it.
         until_there: as in `RemoteAgents`.
         max_bytes: of one payload on the bus.
         timeout_s: of one score; None: no limit.
@@ -65,7 +65,7 @@ class AgentsEngine(Elsewhere):
         *,
         envelopes: EnvelopeFactory,
         principal: str,
-        speakers: Mapping[str, str],
+        address_of: Mapping[str, str],
         until_there: UntilThere,
         max_bytes: int,
         timeout_s: float | None,
@@ -75,7 +75,7 @@ class AgentsEngine(Elsewhere):
         self.origin = base.origin
         self.store = AdapterStore(self)
         self._bus, self._envelopes, self._principal = bus, envelopes, principal
-        self._speakers, self._until_there = speakers, until_there
+        self._address_of, self._until_there = address_of, until_there
         self._max_bytes, self._timeout_s = max_bytes - _ENVELOPE, timeout_s
         self._files: dict[AdapterRef, tuple[PinnedAdapter, dict[str, bytes]]] = {}
 
@@ -124,8 +124,8 @@ class AgentsEngine(Elsewhere):
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        """As an agent scores that speaks through the adapter; the bare base as any of them does."""
-        target = next(iter(self._speakers.values())) if version is None else self._speakers[version.ref.name]
+        """As an agent scores that uses the adapter; the bare base as any of them does."""
+        target = next(iter(self._address_of.values())) if version is None else self._address_of[version.ref.name]
         pinned = None if version is None else self._files[version.ref][0]
         score = Score(prompt_ids=tuple(prompt_ids), completion_ids=tuple(completion_ids), adapter=pinned)
         readers = frozenset((target, self._principal))
@@ -222,7 +222,7 @@ async def _open(
             hosts=frozenset((ENVIRONMENT,)),
             principal=me.principal,
             process=me.process,
-            distant=RemoteAgents(pinned=pinned, until_there=presence.until_there),
+            remote=RemoteAgents(pinned=pinned, until_there=presence.until_there),
         ),
     )
     async with AsyncExitStack() as stack:
@@ -243,7 +243,7 @@ def _engine(setup: Setup, base: BaseModel, bus: MqttBus, presence: AgentPresence
         bus,
         envelopes=EnvelopeFactory(f"{name}/{RUN}", principal=me.principal, process=me.process),
         principal=me.principal,
-        speakers={adapter_of[role]: f"{name}/{agent}" for agent, role in trained.items()},
+        address_of={adapter_of[role]: f"{name}/{agent}" for agent, role in trained.items()},
         until_there=presence.until_there,
         max_bytes=max_bytes,
         timeout_s=setup.train.answer_timeout_s,

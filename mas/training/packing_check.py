@@ -161,9 +161,9 @@ def check_packed(
     gaps = []
     with torch.no_grad():
         for batch in batches:
-            feed = BatchTensors(batch, bank.device)
-            with bank.segmented(feed.segments({})):
-                packed_J = feed.scores(head, feed.hidden(model), 0).logprobs_J
+            tensors = BatchTensors(batch, bank.device)
+            with bank.segmented(tensors.segments({})):
+                packed_J = tensors.scores(head, tensors.hidden(model), 0).logprobs_J
             with bank.routing([None]):
                 alone = [_alone(model, row.turn.prompt_ids, row.turn.completion_ids) for row in batch.rows]
             gaps.append((packed_J - torch.cat(alone)).abs())

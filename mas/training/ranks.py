@@ -34,7 +34,6 @@ from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
 from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Logprobs, Reading
-from mas.training.metric_accumulator import MetricAccumulator
 from mas.training.optimiser import kept_tensors
 from mas.training.rank_group import (
     ApplyOrder,
@@ -50,6 +49,7 @@ from mas.training.rank_group import (
     listen,
     weights_digest,
 )
+from mas.training.step_metrics import MetricAccumulator
 
 _LOSSES = 3
 """How often the work of one update may be lost before training ends."""

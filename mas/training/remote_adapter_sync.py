@@ -1,4 +1,4 @@
-"""The engine of an agent whose adapter is trained by another process: it speaks through whatever version is asked for.
+"""The engine of an agent whose adapter is trained by another process: it uses whatever version is asked for.
 
 A version is named by its content, and one that is not here is fetched from whoever asks for it. So a process that comes
 late, comes back, or stands beside others for one agent needs no word from anybody about what it has missed.

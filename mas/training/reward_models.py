@@ -30,7 +30,6 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow, place_of, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner, Logprobs
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.optimiser import kept_tensors, restore_kept
 from mas.training.shaping.transforms import (
     estimator_loss,
@@ -39,6 +38,7 @@ from mas.training.shaping.transforms import (
     step_rewards,
     trajectory_score,
 )
+from mas.training.step_metrics import MetricAccumulator, Metrics
 from mas.training.updates.preference import LIKELIHOOD
 
 

@@ -16,7 +16,7 @@ from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.training.group_filter import filtered
 from mas.training.opponents import FILE as OPPONENTS
-from mas.training.opponents import Facing, Opponents
+from mas.training.opponents import Matchup, Opponents
 from mas.training.rewards import rewards_of
 from mas.training.sampling.entropy_tree import EntropyTreeSampler
 from mas.training.sampling.full_tree import FullTreeSampler
@@ -88,8 +88,8 @@ class Rollout:
         self._face(batch, planned)
         return batch
 
-    def drawn(
-        self, step: int, trained: Container[str], picks: Sequence[Pick], faced: Mapping[str, Facing]
+    def batch_of(
+        self, step: int, trained: Container[str], picks: Sequence[Pick], faced: Mapping[str, Matchup]
     ) -> TaskBatch:
         """A batch that was drawn before, of its tasks and of who plays against the learner in them."""
         return TaskBatch(step, trained, self._tasks.planned(picks), dict(faced))
@@ -151,7 +151,7 @@ class Rollout:
         """While it is open, opponents are served and late terms are asked for."""
         async with AsyncExitStack() as stack:
             if self.late is not None:
-                await stack.enter_async_context(self.late.listening(session.runtime.voice))
+                await stack.enter_async_context(self.late.listening(session.runtime.endpoint))
             if self.opponents is not None:
                 assert base is not None
                 await stack.enter_async_context(self.opponents.playing(session.publishing, base))
@@ -233,7 +233,7 @@ class Rollout:
         return await together(plays, "task")
 
     async def play_order(self, runtime: TeamRuntime, order: TaskOrder) -> Sequence[Episode]:
-        """What a worker does with an order; the runtime speaks as it says."""
+        """What a worker does with an order; the runtime uses the adapters that it names."""
         (planned,) = self._tasks.planned([order.pick])
         return await self._play_task(runtime, planned, None, order.step, order.seed)
 
@@ -253,18 +253,18 @@ class Rollout:
         ]
 
     async def _play_task(
-        self, runtime: TeamRuntime, planned: Planned, facing: Facing | None, step: int, seed: int
+        self, runtime: TeamRuntime, planned: Planned, matchup: Matchup | None, step: int, seed: int
     ) -> Sequence[Episode]:
         algorithm, scenario = self._algorithm, planned.scenario
         own = None if self._method is None else self._method.sampler
         kind, rewards = own or SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
-        if self.opponents is None or facing is None:
+        if self.opponents is None or matchup is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)
             return await sampler.sample(planned.task, scenario.environment(), seed)
-        opponent_seats = self.opponents.opponent_seats(facing)
+        opponent_seats = self.opponents.opponent_seats(matchup)
         sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns, opponent_seats)
-        return self.opponents.noted(facing, await sampler.sample(planned.task, scenario.environment(), seed))
+        return self.opponents.with_matchup(matchup, await sampler.sample(planned.task, scenario.environment(), seed))
 
 
 def _read(path: Path) -> bytes:

@@ -35,9 +35,9 @@ class TeamSession:
     """A team that plays its scenario.
 
     Attributes:
-        engine: where adapters are published; None: nothing can be, as a server or other processes speak for the team.
-        lanes: the same team as often as batches are in flight at once, each on a bus of its own: what one speaks as is
-            no other's affair.
+        engine: where adapters are published; None: nothing can be, as a server or other processes serve the team.
+        lanes: the same team as often as batches are in flight at once, each on a bus of its own: each samples with
+            adapters of its own.
     """
 
     setup: Setup
@@ -111,17 +111,17 @@ async def open_team(
         if base is None or serving is None:
             endpoint = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
             stack.push_async_callback(endpoint.engine.close)
-            speaking, chats = endpoint.engine, endpoint.chats
-            used = served_adapters(setup.sampling_adapters, speaking.adapters(), setup.engine.remote.url)
+            sampling, chats = endpoint.engine, endpoint.chats
+            used = served_adapters(setup.sampling_adapters, sampling.adapters(), setup.engine.remote.url)
         else:
             for name, weights in (adapters or {}).items():
                 await serving.store.publish(name, weights, version=(versions or {}).get(name))
-            speaking = serving if shared is None else _following(serving, base, setup.team.name, shared)
+            sampling = serving if shared is None else _following(serving, base, setup.team.name, shared)
             chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
         bus, place = await stack.enter_async_context(_bus_of(shared))
         limit_s = setup.train.answer_timeout_s
         playing = partial(
-            TeamRuntime, setup.plan, speaking, adapters=used, chats=chats, timeout_s=limit_s, peers=peers, desk=desk
+            TeamRuntime, setup.plan, sampling, adapters=used, chats=chats, timeout_s=limit_s, peers=peers, desk=desk
         )
         runtime = await stack.enter_async_context(playing(bus, place=place, log=log))
         lane = partial(_lane, partial(playing, accounts=runtime.accounts))

@@ -131,7 +131,7 @@ class _Story:
         outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
         self._console.print(Text.assemble(outcome, f"  {episode.calls} generations, {episode.tokens} tokens"))
         for loop, gate in gates(self._bounds, [episode]).items():
-            self._console.print(Text(gate.told(loop), style="dim"))
+            self._console.print(Text(gate.line(loop), style="dim"))
 
 
 class LiveOutput:

@@ -179,27 +179,6 @@ def simulate(steps: Sequence[StepWork], shape: ClusterShape) -> Simulation:
     )
 
 
-def resident_versions(batches: Sequence[BatchTimes], staleness: int, *, until_published: bool) -> int:
-    """The most versions of one adapter that an engine must hold at one time in a simulated run.
-
-    These are the newest published version, the next one from the moment it is learned (it is loaded and proven beside
-    the newest), and those that batches in flight are pinned to.
-
-    Args:
-        until_published: a batch holds its version until its update is published; otherwise until it is complete.
-    """
-    held: dict[int, tuple[float, float]] = {0: (0.0, batches[0].published)}
-    for number, batch in enumerate(batches):
-        after = batches[number + 1].published if number + 1 < len(batches) else math.inf
-        held[number + 1] = (batch.learned, after)
-    for number, batch in enumerate(batches):
-        version = max(0, number - staleness)
-        begin, end = held[version]
-        held[version] = (begin, max(end, batch.published if until_published else batch.complete))
-    moments = [begin for begin, _ in held.values()]
-    return max(sum(begin <= moment < end for begin, end in held.values()) for moment in moments)
-
-
 @dataclass(slots=True)
 class _ActiveGroup:
     """A group that a worker plays. `left`: seconds of a worker; `rate`: of these per second."""

@@ -1,4 +1,5 @@
-"""The metrics of a step: per team and per role, whether anything is left to compare, and how often loops are taken.
+"""The metrics of a step: of the team, each role and each adapter; whether anything is left to compare, and how often
+loops are taken.
 
 Groups whose rewards are all equal have advantages of 0. Source: advantage collapse as DAPO describes it, arXiv
 2503.14476, section 3.2; `sampler.refill` is its cure.
@@ -6,22 +7,30 @@ Groups whose rewards are all equal have advantages of 0. Source: advantage colla
 `gates` says how often a team's loops are taken: what a gate, such as feedback only where it is needed, costs and saves.
 A loop within another one counts from that one's last round. Source: the adaptive feedback of WaltzRL (The Alignment
 Waltz, arXiv 2510.08240): a reply goes back to the conversation agent only where the feedback agent says that it must.
+
+Shape legend: J loss tokens of several rows, one after the other.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
 import msgspec
+import torch
+from torch import Tensor
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.rewards import RewardOptions
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
 from mas.training.advantages.group import group_statistics
+from mas.training.losses.off_policy import MASKED
+from mas.training.losses.policy import importance_statistics
 from mas.training.rewards import total_reward
 from mas.training.updates.update import UpdateResult
 
+Metrics = dict[str, float]
 PATIENCE = 5
 """Steps in a row after which the user is told."""
 
@@ -99,7 +108,7 @@ class ZeroVarianceWatch:
         others = ("none", "running", "critic")
         return algorithm.advantage.key == "group" and algorithm.advantage.baseline not in others
 
-    def told(self, metrics: Mapping[str, Any]) -> str | None:
+    def warning(self, metrics: Mapping[str, Any]) -> str | None:
         """The warning after this step, once per collapse; None: there is none.
 
         A team that solves every task has nothing to compare either, and gets no warning.
@@ -134,7 +143,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     rounds: float
     saved: float
 
-    def told(self, name: str) -> str:
+    def line(self, name: str) -> str:
         """One line for the terminal."""
         return f"loop {name}: triggered {self.triggered:.3f}, rounds {self.rounds:.3f}, saved {self.saved:.3f}"
 
@@ -148,3 +157,75 @@ def gates(bounds: Mapping[str, int], episodes: Sequence[Episode]) -> dict[str, G
             rounds = fmean(taken)
             found[name] = Gate(triggered=fmean(count > 0 for count in taken), rounds=rounds, saved=bound - rounds)
     return found
+
+
+class MetricAccumulator:
+    """Sums of one adapter's token metrics over everything that it learned from in a step.
+
+    Attributes:
+        rows: how many. turns: of every loss token.
+
+    The numbers stay on the model's device until they are read, so that a GPU need not wait after every micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.turns: list[Turn] = []
+        self._values: dict[str, list[Tensor]] = defaultdict(list)
+        self._of_updates: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, values: Mapping[str, Tensor], rows: int, tokens: slice, turns: Sequence[Turn]) -> None:
+        """Add so many rows, whose loss tokens are these. `turns`: of every token of the micro-batch."""
+        self.rows += rows
+        self.turns += turns[tokens]
+        for name, value_J in values.items():
+            self._values[name].append(value_J[tokens])
+
+    def note(self, name: str, value: float) -> None:
+        """Add what was found of a whole update; its metric is the mean over updates."""
+        self._of_updates[name].append(value)
+
+    def values(self) -> dict[str, Tensor]:
+        """What was added of every loss token, by the name of its metric."""
+        return {name: torch.cat(parts) for name, parts in self._values.items()}
+
+    def merge(self, other: "MetricAccumulator") -> None:
+        """Add all that another one was given."""
+        self.rows += other.rows
+        self.turns += other.turns
+        for name, parts in other._values.items():
+            self._values[name] += parts
+        for name, numbers in other._of_updates.items():
+            self._of_updates[name] += numbers
+
+    def metrics(self) -> Metrics:
+        """Means over tokens, what the importance weights say of the samples, and counts; `behaviour_gap` is the mean
+        over what was sampled in this step, 0 where all was replayed.
+
+        Where several roles speak with this adapter, `ROLE.ess` and the like say it of each.
+        """
+        values = self.values()
+        found = {name: float(value_J.double().mean()) for name, value_J in values.items()}
+        fresh = [not turn.is_replayed for turn in self.turns]
+        if not all(fresh):
+            gap_J = values["behaviour_gap"][torch.tensor(fresh, device=values["behaviour_gap"].device)]
+            found["behaviour_gap"] = float(gap_J.double().mean()) if any(fresh) else 0.0
+        found |= _of_samples(values["importance"])
+        roles = sorted({turn.role for turn in self.turns})
+        for role in roles if len(roles) > 1 else ():
+            own = torch.tensor([one.role == role for one in self.turns], device=values["importance"].device)
+            left_out = [name for name in ("importance_clipped", *MASKED) if name in values]
+            of_role = {name: float(values[name][own].double().mean()) for name in left_out}
+            of_role |= _of_samples(values["importance"][own])
+            found |= {f"{role}.{name}": value for name, value in of_role.items()}
+        found |= {name: fmean(numbers) for name, numbers in self._of_updates.items()}
+        return found | {
+            "ratio_max": float(values["ratio"].max()),
+            "tokens": float(len(self.turns)),
+            "rows": float(self.rows),
+        }
+
+
+def _of_samples(importance_J: Tensor) -> Metrics:
+    found = importance_statistics(importance_J)
+    return {"importance_max": found.largest, "ess": found.ess}

@@ -8,7 +8,7 @@ import msgspec
 
 from mas.core.records import Episode
 from mas.core.scenario import Pick
-from mas.training.opponents import Facing
+from mas.training.opponents import Matchup
 from mas.training.tasks.plan import Planned
 
 PlayedGroups = Sequence[Sequence[Episode]]
@@ -23,7 +23,7 @@ class TaskBatch:
     step: int
     trained: Container[str]
     planned: Sequence[Planned]
-    faced: dict[str, Facing]
+    faced: dict[str, Matchup]
     speaking: dict[str, str] = field(default_factory=dict)
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Protocol
 
 from mas.core.errors import TrainingError
-from mas.core.records import NO_COST, Cost, Judge, cost_metrics, cost_of
+from mas.core.records import NO_COST, Cost, Episode, Judge, cost_metrics, cost_of
 from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
 from mas.serving.adapter_weights import AdapterWeights
@@ -22,7 +23,7 @@ from mas.serving.replicated_engine import ReplicatedEngine
 from mas.training.adapters import TrainableAdapters
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
-from mas.training.evaluate import SHOWN_TASKS, evaluate
+from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
 from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
 from mas.training.in_flight import BatchesInFlight
@@ -38,12 +39,28 @@ from mas.training.step_metrics import step_metrics
 from mas.training.step_tracing import traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable
-from mas.training.watcher import Metrics, Watcher
 
+Metrics = dict[str, Any]
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
 _WARMED: Sequence[_Kind] = (("warm_start", 0.0, 0),)
 """Evaluations: name, temperature (None: each role's own), and the tasks whose worlds are kept."""
+
+
+class Watcher(Protocol):
+    """Who is told what happens: a run directory, a progress display, a test."""
+
+    def on_resume(self, step: int) -> None:
+        """Training begins, after so many steps already done."""
+
+    def on_step(self, step: int, metrics: Metrics, episodes: Sequence[Episode]) -> None:
+        """A step is done; step 0 is the warm start."""
+
+    def on_note(self, step: int, note: Mapping[str, Any]) -> None:
+        """A step left something that people may want to read, as JSON."""
+
+    def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
+        """The team was evaluated, `greedy`, `sampled`, or greedy behind a `warm_start`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,11 +99,11 @@ class RunWatcher:
         for number, episode in enumerate(episodes):
             if episode.status == "failed" or (is_due and number < _SHOWN_EPISODES):
                 self._keep(step, "training", episode)
-        told = self._collapse.told(metrics) if self._collapse is not None else None
+        warning = self._collapse.warning(metrics) if self._collapse is not None else None
         if self._progress is not None:
             self._progress.update(step, _shown(metrics), self._left.seconds(step))
-            if told is not None:
-                self._progress.note(f"step {step}: {told}")
+            if warning is not None:
+                self._progress.note(f"step {step}: {warning}")
             if (warm := metrics.get("warm_start")) is not None:
                 self._progress.note(f"warm start: {warm['kept']} of {warm['episodes']} episodes imitated")
 

@@ -25,7 +25,7 @@ def agent(running: Broker, name: str, words: tuple[str, ...]) -> Iterator[subpro
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert any("speaks on the bus" in line for line in process.stdout)
+            assert any("serves on the bus" in line for line in process.stdout)
             yield process
         finally:
             process.kill()
@@ -70,7 +70,7 @@ def test_agents_in_processes_of_their_own_play_as_in_one(
         monkeypatch.setattr("mas.training.distributed.WAIT_S", 1.0)
         alone = mas("run", "scenario=relay", *small_overrides, "--bus", url)
         assert alone.code == 2
-        assert "nobody speaks for 'executor' of team 'relay' on this bus (agents there: 'relay/planner')" in alone.err
+        assert "no process serves 'executor' of team 'relay' on this bus (agents there: 'relay/planner')" in alone.err
         stopped = mas("stop", "--bus", url)
         assert stopped.code == 0, stopped.err
         assert stopped.out.count("relay/planner") == 2

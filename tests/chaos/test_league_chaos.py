@@ -17,7 +17,7 @@ from mas.cluster.handle import Handle
 from mas.config.options import WorkerOptions
 from mas.league.games import open_world
 from mas.league.match import PlayedGame
-from mas.league.players import played
+from mas.league.players import play_games
 from mas.league.standings import standings
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
@@ -98,7 +98,7 @@ async def test_a_tournament_whose_workers_are_killed_again_and_again_has_the_gam
 ) -> None:
     draw, world = Random(seed), open_world(TERMS.game)
     killer = Killer(draw, set(draw.sample(range(2, GAMES - 5), KILLS)))
-    undisturbed = await played("cup", TERMS, LeagueStore.open(tmp_path / "one.db"), world, AT_ONCE)
+    undisturbed = await play_games("cup", TERMS, LeagueStore.open(tmp_path / "one.db"), world, AT_ONCE)
     killer.watch(monkeypatch)
     store, options = Stored.open(tmp_path / "x.db"), WorkerOptions(workers=2, start_s=300.0, cpus=4)
 

@@ -32,9 +32,9 @@ def echo(has_chat: bool = True) -> ScriptedEngine:
     return ScriptedEngine(script, ("a", "b"), has_chat=has_chat)
 
 
-def offer(engine: Engine, speakers: Mapping[str, RoleModel] | None = None, teams: Sequence[TeamModel] = ()) -> Served:
+def offer(engine: Engine, roles: Mapping[str, RoleModel] | None = None, teams: Sequence[TeamModel] = ()) -> Served:
     """The engine under the base name `org/base:1`."""
-    return Served(engine=engine, base="org/base:1", context=4096, speakers=speakers or {}, teams=teams, created=1)
+    return Served(engine=engine, base="org/base:1", context=4096, roles=roles or {}, teams=teams, created=1)
 
 
 def client(app: Starlette, **headers: str) -> httpx.AsyncClient:

@@ -39,11 +39,11 @@ async def test_the_role_speaks_under_its_own_system_message_unless_the_client_ha
     assert engine.tokenizer.decode(engine.requests[0].prompt_ids) == prompt
 
 
-@pytest.mark.parametrize("speakers", [{}, {"a": RoleModel(max_tokens=9)}])
-async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(speakers: dict[str, RoleModel]) -> None:
+@pytest.mark.parametrize("roles", [{}, {"a": RoleModel(max_tokens=9)}])
+async def test_without_a_chat_template_the_contents_line_by_line_are_the_prompt(roles: dict[str, RoleModel]) -> None:
     engine = echo(has_chat=False)
     engine.tokenizer.begin = (7,)
-    async with client(build_app(offer(engine, speakers))) as asking:
+    async with client(build_app(offer(engine, roles))) as asking:
         await asking.post("/v1/chat/completions", json={"model": "a", "messages": TALK})
     assert engine.requests[0].prompt_ids == (7, *engine.tokenizer.encode("one\ntwo\nthree"))
 

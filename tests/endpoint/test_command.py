@@ -19,7 +19,7 @@ from served import Serving, serving, trained
 from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.endpoint import RoleModel
-from mas.endpoint.command import served_team, speakers
+from mas.endpoint.command import role_models, served_team
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.training.saved import initial_adapters
@@ -133,14 +133,14 @@ async def test_adapters_are_asked_as_the_roles_that_speak_through_them(
     scenario = build_scenario(config.scenario)
     async with open_team(resolve(config, scenario), base, initial_adapters(resolve(config, scenario), base)) as crew:
         served = served_team(crew, base)
-        chatting = speakers(crew, chats=True)
+        chatting = role_models(crew, chats=True)
     assert (served.base, served.context) == ("tiny", base.limits.context)
-    assert served.speakers == expected
-    for name, speaker in chatting.items():
+    assert served.roles == expected
+    for name, role in chatting.items():
         begins = "" if name == "shared" else "You see "
-        assert speaker.chats
-        assert speaker.system[: len(begins)] == begins
-        assert bool(speaker.system) == bool(begins), "roles that share an adapter have no system message in common"
+        assert role.chats
+        assert role.system[: len(begins)] == begins
+        assert bool(role.system) == bool(begins), "roles that share an adapter have no system message in common"
 
 
 def test_an_address_is_refused_before_torch_is_imported(run: Path) -> None:

@@ -24,7 +24,7 @@ def counting(longest: int = 2) -> tuple[Served, list[tuple[int, str]]]:
         return encode(text)
 
     engine.tokenizer.encode = noting
-    return Served(engine=engine, base="b", context=4096, speakers={}, teams=(), created=0, longest_token=longest), seen
+    return Served(engine=engine, base="b", context=4096, roles={}, teams=(), created=0, longest_token=longest), seen
 
 
 @pytest.mark.parametrize("where", ["prompt", "messages", "stop"])
@@ -56,7 +56,7 @@ async def test_a_long_text_is_tokenized_in_a_thread_and_a_short_one_at_once() ->
 async def test_a_team_is_not_asked_with_a_text_that_no_member_could_read() -> None:
     engine = ScriptedEngine(lambda *_: "x")
     async with playing(engine) as team:
-        app = build_app(Served(engine=engine, base="b", context=50, speakers={}, teams=(team,), created=0))
+        app = build_app(Served(engine=engine, base="b", context=50, roles={}, teams=(team,), created=0))
         fields = json.loads(team.example)
         wrong = {name: "y" * 60 if isinstance(value, str) else value for name, value in fields.items()}
         async with client(app) as asking:

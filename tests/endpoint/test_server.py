@@ -69,7 +69,7 @@ async def test_models_are_the_base_first_then_adapters_with_versions_then_teams(
 
 def test_two_models_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two models are called 'a'"):
-        Served(engine=echo(), base="a", context=9, speakers={}, teams=(), created=0)
+        Served(engine=echo(), base="a", context=9, roles={}, teams=(), created=0)
 
 
 async def test_what_is_not_there_is_an_error_of_the_same_form() -> None:

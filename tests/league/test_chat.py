@@ -1,4 +1,4 @@
-"""Players that a server elsewhere speaks for."""
+"""Players whose model a server elsewhere has."""
 
 import re
 from pathlib import Path

@@ -30,7 +30,7 @@ from mas.core.errors import ClusterError, ConfigError, MasError, MissingPackage
 from mas.league.games import open_world
 from mas.league.match import Fixture, PlayedGame
 from mas.league.match_worker import MatchSetup, make
-from mas.league.players import pinned, played
+from mas.league.players import pinned, play_games
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms
 from mas.league.trained_players import run_digest
@@ -47,7 +47,7 @@ def terms(players: Mapping[str, str], games: int = 6, rounds: int = 0, game: str
 
 
 async def alone(place: Path, said: Terms) -> list[PlayedGame]:
-    return await played("cup", said, LeagueStore.open(place), open_world(said.game), 8)
+    return await play_games("cup", said, LeagueStore.open(place), open_world(said.game), 8)
 
 
 async def spread(place: Path, said: Terms, options: WorkerOptions = TWO, at_once: int = 8) -> list[PlayedGame]:

@@ -24,7 +24,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.league import opponents as league_opponents
-from mas.league.match import LeagueMember, asked
+from mas.league.match import LeagueMember, chance_of
 from mas.league.opponents import LeaguePool, open_pool
 from mas.league.players import open_players
 from mas.league.store import LeagueStore
@@ -34,7 +34,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.training.opponents import Facing, OpponentRecord, open_opponents, payoffs_of, points_of
+from mas.training.opponents import Matchup, OpponentRecord, open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
@@ -148,7 +148,7 @@ def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step
     found = open_opponents(setup := resolve(config), pool_of(LUCK), is_distributed=False)
     assert found is not None
     tasks, roles = [f"task {number}" for number in range(6)], set(setup.team.roles)
-    faced: list[dict[str, Facing]] = [{} for _ in range(41)]
+    faced: list[dict[str, Matchup]] = [{} for _ in range(41)]
     for step, own in enumerate(faced):
         found.draw(step if step < 40 else 7, own, tasks, 6, roles)
     *steps, again = [[one.seats[0] for one in own.values()] for own in faced]
@@ -206,7 +206,7 @@ def _points(scenario: Any) -> list[Callable[[], Any]]:
         game.reset(Task(id="t", seed=seed))
         if seed % 2:
             game.step({"player_0": "p"})
-        return asked(game, game.to_move()[0], seed)
+        return chance_of(game, game.to_move()[0], seed)
 
     return [partial(point, seed) for seed in range(60)]
 
@@ -356,10 +356,10 @@ def test_points_are_shared_by_those_who_have_the_most() -> None:
     paid = payoffs_of({"a.chips": 2.0, "a.bonus": 1.0, "b.chips": 3.0, "c.chips": -6.0}, ("a", "b", "c"))
     assert paid == {"a": 3.0, "b": 3.0, "c": -6.0}
     assert [points_of(paid, seat) for seat in paid] == [0.5, 0.5, 0.0]
-    tally = OpponentRecord()
+    record = OpponentRecord()
     for points in (1.0, 0.0):
-        tally.add(points, 2 * points, 0.5)
-    assert (tally.games, tally.weight, tally.points, tally.payoff) == (2, 1.5, 0.5, 1.0)
+        record.add(points, 2 * points, 0.5)
+    assert (record.games, record.weight, record.points, record.payoff) == (2, 1.5, 0.5, 1.0)
 
 
 async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn: BaseModel) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mas.core.errors import ConfigError
-from mas.league.meta import META_SOLVERS, MetaSolver, Mixes, exploitability
+from mas.league.meta import MetaSolver, Mixes, exploitability
 from mas.league.payoff import Matrix, Mix
 from mas.league.psro import Expected, Iteration, psro
 
@@ -129,7 +130,7 @@ def test_iterations_are_told_one_by_one_and_go_on_without_gains_if_wanted() -> N
     assert len(list(psro(0, 0, game.play, respond, iterations=3))) == 1
 
 
-@pytest.mark.parametrize("solver", META_SOLVERS)
+@pytest.mark.parametrize("solver", get_args(MetaSolver))
 def test_two_unequal_populations_can_be_solved_by_each(solver: MetaSolver) -> None:
     first = np.array([[2.0, -1.0, 0.0, 1.0], [0.0, 1.0, -2.0, 0.0], [-1.0, 0.5, 1.0, 0.5]])
     game = MatrixGame(first, -first)

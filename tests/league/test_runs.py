@@ -114,7 +114,7 @@ async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
     steps = {"old": 2, "new": 4, "last": None, "bare": 0}
     wanted = {name: RunSource(trained, step) for name, step in steps.items()}
     async with open_runs(wanted, world, quiet) as players:
-        store = players["old"].runtime.voice.engine.store
+        store = players["old"].runtime.endpoint.engine.store
         served = [store.weights(f"{number}.shared") for number in range(4)]
         saved = [
             from_directory(trained / "checkpoints" / f"step-{step:06d}" / "adapters" / "shared", _bank(players["old"]))
@@ -127,7 +127,7 @@ async def test_a_step_is_the_checkpoint_of_that_step(trained: Path) -> None:
 
 
 def _bank(player: TeamPlayer) -> Any:
-    return player.runtime.voice.engine.base.bank
+    return player.runtime.endpoint.engine.base.bank
 
 
 def test_the_latest_step_is_written_down_when_a_tournament_begins(trained: Path) -> None:

@@ -11,7 +11,7 @@ import mas
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.league.games import full_name, open_world
-from mas.league.match import asked
+from mas.league.match import chance_of
 from mas.league.players import AtRandom, Scripted, scripted
 from mas.scenarios.bridges.open_spiel_players import SOLVED
 from mas.scenarios.bridges.open_spiel_solvers import nash_conv
@@ -28,7 +28,7 @@ def drawn(name: str, player: AtRandom | Scripted) -> dict[str, Counter[str]]:
         for seat in at.to_move():
             seen = at.observe(seat).fields["seen"]
             if seen not in found or not found[seen]:
-                found[seen] = Counter(player.choose(asked(at, seat, number)) for number in range(DRAWS))
+                found[seen] = Counter(player.choose(chance_of(at, seat, number)) for number in range(DRAWS))
         for text in at.legal(at.to_move()[0]) or () if len(at.to_move()) == 1 else ():
             after = at.clone()
             after.step({at.to_move()[0]: text})

@@ -90,7 +90,9 @@ def _checked(lines: list[str], joins: dict[str, object], teams: dict[str, TeamSp
 def play(plan: TeamPlan, data: st.DataObject) -> Flow:
     """Begin, complete and expire in any order, with any texts, until the turn is over."""
     flow = Flow.start(plan)
-    for _ in range(2 * sum(plan.max_visits(agent) * max(plan.max_instances(agent), 1) for agent in plan.agents) + 99):
+    instances = plan.wiring.items or (1,) * len(plan.agents)
+    visits = sum(plan.max_visits(agent) * max(most, 1) for agent, most in zip(plan.agents, instances, strict=True))
+    for _ in range(2 * visits + 99):
         if flow.finished:
             return flow
         steps = [("begin", agent) for agent in flow.ready()] + [("complete", agent) for agent in flow.running()]

@@ -58,7 +58,7 @@ def test_a_list_without_items_and_a_failure_are_a_branch_not_taken(text: str) ->
 def test_a_list_that_is_longer_than_its_role_may_make_is_refused() -> None:
     flow = Flow.start(mapped()).begin("planner")
     eight = flow.complete("planner", Items(items=("x",) * 8))
-    assert len(eight.ready()) == 8 == mapped().max_instances("worker")
+    assert len(eight.ready()) == 8 == max(mapped().wiring.items)
     with pytest.raises(RunError, match=r"'planner' sent 9 items to 'worker', but its role declares max_items: 8"):
         flow.complete("planner", Items(items=("x",) * 9))
 

@@ -34,7 +34,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
 from mas.runtime.point import DecisionPoint, look
-from mas.runtime.policies import Accounts, Purse, Spent, spend, wait_before
+from mas.runtime.policies import Accounts, BudgetAccount, Spent, spend, wait_before
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.relay import RelayEnvironment
@@ -52,7 +52,7 @@ Behave = Callable[[str, int], Awaitable[None]]
 
 
 class Voices(ScriptedEngine):
-    """Every role speaks through the adapter of its name; what it does first is scripted."""
+    """Every role uses the adapter of its name; what it does first is scripted."""
 
     def __init__(self, behave: Behave, names: Sequence[str]) -> None:
         super().__init__(lambda prompt, adapter, seed: f"{adapter}"[:2], tuple(names))
@@ -368,7 +368,7 @@ def test_concurrent_calls_never_spend_more_than_there_is(limit: int, calls: list
     """(begins at, most, actual up to most, fails) each: what was spent for certain stays within the limit."""
 
     async def whole() -> None:
-        purse = Purse(Budget(tokens=limit), "run", asyncio.get_running_loop().time)
+        account = BudgetAccount(Budget(tokens=limit), "run", asyncio.get_running_loop().time)
         spent: list[int] = []
 
         async def one(begin: int, most: int, actual: int, is_failing: bool) -> None:
@@ -382,14 +382,14 @@ def test_concurrent_calls_never_spend_more_than_there_is(limit: int, calls: list
                 return min(actual, most)
 
             with suppress(EngineError, BudgetExceeded):
-                await spend([purse], Spent(tokens=most), call, lambda tokens: Spent(tokens=tokens))
-            left = purse.remaining().tokens
+                await spend([account], Spent(tokens=most), call, lambda tokens: Spent(tokens=tokens))
+            left = account.remaining().tokens
             assert left is not None
             assert left >= 0
 
         await asyncio.gather(*(one(*call) for call in calls))
         assert sum(spent) <= limit
-        left = purse.remaining().tokens
+        left = account.remaining().tokens
         assert left is not None
         assert left <= limit - sum(spent)
 
@@ -442,7 +442,7 @@ def test_cancelling_tells_every_waiter_and_every_handler() -> None:
     play(whole())
 
 
-def test_instances_of_an_agent_have_its_policy_and_one_purse() -> None:
+def test_instances_of_an_agent_have_its_policy_and_one_budget_account() -> None:
     spec = load_team(PAIR | {"policies": {"first": {"timeout_s": 9.0, "budget": {"calls": 3}}}})
     assert (
         policy_of(spec.policies, "first[12]") == policy_of(spec.policies, "first") != policy_of(spec.policies, "last")
@@ -450,5 +450,5 @@ def test_instances_of_an_agent_have_its_policy_and_one_purse() -> None:
     accounts = Accounts(spec, lambda: 0.0)
     accounts.begin_turn("e")
     for agent in ("first[0]", "first[1]", "first"):
-        accounts.purses("e", agent)[-1].take(Spent(calls=1))
+        accounts.of("e", agent)[-1].take(Spent(calls=1))
     assert accounts.remaining("e", "first")["agent"].calls == 0

@@ -109,8 +109,8 @@ async def play(engine: ScriptedEngine, attempts: list[Attempt]) -> list[str]:
     async def until_there(address: str) -> bool:
         return False
 
-    distant = RemoteAgents(pinned=lambda role: PINNED if role == "planner" else None, until_there=until_there)
-    trains = ProcessRole(hosts=frozenset((ENVIRONMENT,)), principal="trainer", process="1", distant=distant)
+    remote = RemoteAgents(pinned=lambda role: PINNED if role == "planner" else None, until_there=until_there)
+    trains = ProcessRole(hosts=frozenset((ENVIRONMENT,)), principal="trainer", process="1", remote=remote)
     speaks = ProcessRole(hosts=frozenset(plan.roles), principal="agents", process="2")
     trainer = TeamRuntime(plan, ScriptedEngine(lambda *_: ""), bus, adapters={}, place=trains)
     agents = TeamRuntime(plan, engine, bus, adapters={}, place=speaks)
@@ -137,7 +137,7 @@ async def test_what_an_agent_elsewhere_would_say_is_asked_over_the_bus_and_of_th
 
 @pytest.mark.parametrize("ref", [AdapterRef("planner", 2), AdapterRef("executor", 3)])
 async def test_candidates_of_another_version_are_refused(ref: AdapterRef) -> None:
-    with pytest.raises(AgentFailed, match=rf"NotServed: .*through adapter planner@3 and spoke through {ref}$"):
+    with pytest.raises(AgentFailed, match=rf"NotServed: .*to use adapter planner@3 and used {ref}$"):
         await play(Named(ref), [])
 
 

@@ -94,14 +94,14 @@ def test_each_one_takes_as_many_questions_as_declared_and_a_second_one_shares_th
     play(whole())
 
 
-def test_one_that_is_spawned_takes_what_waits_and_may_have_a_voice_of_its_own() -> None:
+def test_one_that_is_spawned_takes_what_waits_and_may_have_an_endpoint_of_its_own() -> None:
     async def whole() -> None:
         async with work() as at:
             asked = [at.ask() for _ in range(3)]
             await asyncio.sleep(5.0)
             assert at.engine.now == 2
             other = Slow("b")
-            await at.runtime.spawn("worker", voice=ModelEndpoint(engine=other))
+            await at.runtime.spawn("worker", endpoint=ModelEndpoint(engine=other))
             texts = [candidate.text for (candidate,) in await asyncio.gather(*asked)]
             assert texts == ["a", "a", "b"]
             assert now() == 15.0
@@ -113,7 +113,7 @@ def test_one_that_retires_finishes_what_it_has_and_takes_nothing_new_and_no_ques
     async def whole() -> None:
         async with work() as at:
             other = Slow("b")
-            await at.runtime.spawn("worker", voice=ModelEndpoint(engine=other))
+            await at.runtime.spawn("worker", endpoint=ModelEndpoint(engine=other))
             asked = [at.ask() for _ in range(8)]
             await asyncio.sleep(5.0)
             assert (at.engine.now, other.now) == (2, 2)

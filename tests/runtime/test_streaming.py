@@ -151,12 +151,12 @@ async def test_a_traced_team_is_heard_as_well_and_what_it_says_is_in_no_span(tmp
     assert candidate.text not in (tmp_path / "spans.jsonl").read_text()
 
 
-async def test_one_more_agent_with_a_voice_of_its_own_is_heard_as_well():
+async def test_one_more_agent_with_an_endpoint_of_its_own_is_heard_as_well():
     told: tuple[Told, Told] = ([], [])
     first, second = ModelEndpoint(), ModelEndpoint()
     replicas = {"solo": {"most": 2, "concurrency": 1}}
     async with team(MemoryBus(), first, replicas=replicas) as (runtime, point):
-        await runtime.spawn("solo", voice=TeamVoice(engine=second))
+        await runtime.spawn("solo", endpoint=TeamVoice(engine=second))
         asking = [runtime.ask(point, (seed,), episode="e", on_part=told[seed].append) for seed in (0, 1)]
         said = [candidate.text for (candidate,) in await asyncio.gather(*asking)]
     assert (first.streams, second.streams) == (1, 1)

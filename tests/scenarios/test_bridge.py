@@ -148,7 +148,7 @@ def test_words_are_not_taught_to_the_tiny_base() -> None:
         next(scenario_of("open_spiel:catch", style="words").demonstrations(0, expert=True))
 
 
-def test_demonstrations_are_legal_moves_and_a_novice_makes_the_first_more_often() -> None:
+def test_demonstrations_are_legal_moves_and_a_noisy_teacher_makes_the_first_more_often() -> None:
     scenario = scenario_of("open_spiel:tic_tac_toe")
     firsts = {}
     for expert in (True, False):
@@ -157,7 +157,7 @@ def test_demonstrations_are_legal_moves_and_a_novice_makes_the_first_more_often(
         assert all(board[int(move)] == "." for board, move in boards)
         empty = [move for board, move in boards if board == "." * 9]
         firsts[expert] = empty.count("0") / len(empty)
-    # 1 in 9 of an expert; of a novice of skill 0.9 also the tenth that makes the first move: 0.1 + 0.9 / 9 = 0.2
+    # 1 in 9 of an expert; of a noisy teacher of skill 0.9 also the tenth that makes the first move: 0.1 + 0.9 / 9 = 0.2
     assert firsts[True] == pytest.approx(1 / 9, abs=0.06)
     assert firsts[False] == pytest.approx(0.2, abs=0.07)
 

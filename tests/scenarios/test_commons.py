@@ -251,7 +251,7 @@ def test_an_adviser_who_does_not_see_the_fish_and_boats_that_see_nothing_else_ne
     assert 0.97 < total / 200 < 1
 
 
-def test_expert_demonstrations_are_right_and_a_novice_s_are_greedy() -> None:
+def test_expert_demonstrations_are_right_and_a_noisy_teacher_s_are_greedy() -> None:
     stream = demonstrations(Random(0), 1.0, rules=RULES)
     for _ in range(400):
         prompt, answer = next(stream)

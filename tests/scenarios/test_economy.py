@@ -269,7 +269,7 @@ def test_the_number_that_a_begun_answer_goes_on_with_is_the_answer() -> None:
     assert paid(environment, "30 25 9") == paid(environment, json.dumps(said))
 
 
-def test_expert_demonstrations_are_right_and_a_novice_s_follow_habits() -> None:
+def test_expert_demonstrations_are_right_and_a_noisy_teacher_s_follow_habits() -> None:
     workers = TaxRules(people=4, hours=9, low=2, top=9, steps=10, rates=10, eases=5, unit=5)
     for demonstrate, rules, habits in (
         (demonstrate_government, RULES, "9"),

@@ -251,7 +251,7 @@ def test_the_expert_gets_the_most_that_any_purchase_gives(size: str) -> None:
         assert earn(environment, lambda world: expert(world, Random(0))["team"]) == max(values) == 1.0
 
 
-def test_an_expert_s_demonstrations_are_careful_and_a_novice_buys_what_came_first() -> None:
+def test_an_expert_s_demonstrations_are_careful_and_a_noisy_teacher_buys_what_came_first() -> None:
     stream = demonstrations(Random(0), 1.0, make=lambda: MarketEnvironment(MarketRules()))
     prompt, answers = "", dict[str, dict[str, str]]()
     while len(answers) < 150 or prompt[0] != "N":

@@ -28,7 +28,7 @@ from mas.scenarios.matrix_games.environment import (
 )
 from mas.scenarios.measure import baselines
 from mas.scenarios.world import RecordWorld
-from mas.scenarios.wrappers import Against, random_policy
+from mas.scenarios.wrappers import Against
 from mas.testing.environment import EnvironmentContract
 
 
@@ -89,6 +89,12 @@ class TestOneSeatOfIt(EnvironmentContract):
         return Task(id=f"train-{number}", seed=number)
 
 
+def random_policy(environment: Environment, seat: str, random: Random) -> str:
+    """Any of the legal actions, each as likely; a pass where they cannot be listed."""
+    legal = environment.legal(seat)
+    return random.choice(legal) if legal else ""
+
+
 class TestOneSeatAgainstChance(TestOneSeatOfIt):
     idle_fails = False
 
@@ -142,7 +148,7 @@ def test_payoffs_are_those_of_the_games() -> None:
     assert (dilemma.pays("B", "A"), dilemma.costs("B", "A")) == (1.0, 0.0)
     assert all(pennies.pays(mine, theirs) == -pennies.costs(mine, theirs) for mine, theirs in product("AB", "AB"))
     assert [GAMES["rock_paper_scissors"].best_reply(theirs) for theirs in "ABC"] == ["B", "C", "A"]
-    assert GAMES["rock_paper_scissors"].told(is_row=True).startswith("A against A pays 0, A against B pays -1, ")
+    assert GAMES["rock_paper_scissors"].description(is_row=True).startswith("A against A pays 0, A against B pays -1, ")
 
 
 def test_habits() -> None:

@@ -285,7 +285,7 @@ def test_the_last_line_that_begins_with_an_offer_counts(team: str, text: str, ac
     assert isinstance(payload, Failure) if action is None else payload == Action(text=action)
 
 
-def test_an_expert_s_demonstrations_lead_to_the_best_deal_and_a_novice_gives_in() -> None:
+def test_an_expert_s_demonstrations_lead_to_the_best_deal_and_a_noisy_teacher_gives_in() -> None:
     make = scenario_of().environment
     stream = demonstrations(Random(0), 1.0, make=make)
     for _ in range(300):
@@ -296,9 +296,9 @@ def test_an_expert_s_demonstrations_lead_to_the_best_deal_and_a_novice_gives_in(
         rungs, standing, heard = speaker[1:-1].split(";")
         assert said == said_by_speaker(rungs, standing, heard)
     stream = demonstrations(Random(0), 0.0, make=make)
-    said_by_novice = [next(stream)[1] for _ in range(900)][1::3]
+    said_by_noisy_teacher = [next(stream)[1] for _ in range(900)][1::3]
     # A skill of 0 guesses in one case in ten, among nine: accepts in 0.91; four standard deviations are 0.07.
-    assert said_by_novice.count("y") / 300 == pytest.approx(0.91, abs=0.07)
+    assert said_by_noisy_teacher.count("y") / 300 == pytest.approx(0.91, abs=0.07)
 
 
 def test_the_opponent_of_an_option_is_the_only_one_there_is() -> None:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import product
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -13,13 +14,11 @@ from mas.scenarios.regret import (
     coarse_gap,
     external_regret,
     hedge,
-    hedge_bound,
     hedge_step,
     hindsight,
-    matching_bound,
+    mixes,
     regret_matching,
     self_play,
-    swap_regret,
 )
 
 RPS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=float)
@@ -31,6 +30,34 @@ def rounds(draw: st.DrawFn, most: int = 25) -> np.ndarray:
     count, actions = draw(st.integers(1, most)), draw(st.integers(2, 5))
     entry = st.one_of(st.sampled_from((0.0, 1.0)), st.floats(0, 1, width=32))
     return np.array(draw(st.lists(st.lists(entry, min_size=actions, max_size=actions), min_size=count, max_size=count)))
+
+
+def swap_regret(payoffs: np.ndarray, played: np.ndarray) -> float:
+    """What would have been paid more if each action had been exchanged, wherever it was played, for the best one there.
+
+    R = sum_i max_j sum_t p_t(i) (u_t(j) - u_t(i)). Never below 0, nor below `external_regret`.
+    Source: Cesa-Bianchi and Lugosi 2006, section 4.4.
+    """
+    rounds = np.asarray(payoffs, dtype=float)
+    chances = mixes(played, rounds)
+    instead = chances.T @ rounds
+    return float((instead.max(axis=1) - instead.diagonal()).sum()) if len(rounds) else 0.0
+
+
+def hedge_bound(rounds: int, actions: int, width: float = 1.0) -> float:
+    """The most external regret of Hedge's mixes over T rounds, whatever the payoffs are: width sqrt(T ln n / 2).
+
+    Source: Cesa-Bianchi and Lugosi 2006, theorem 2.2.
+    """
+    return width * sqrt(rounds * log(actions) / 2)
+
+
+def matching_bound(rounds: int, actions: int, width: float = 1.0) -> float:
+    """The most external regret of regret matching's mixes over T rounds: width sqrt(T n).
+
+    Source: Zinkevich et al. 2007, Regret Minimization in Games with Incomplete Information, theorem 3.
+    """
+    return width * sqrt(rounds * actions)
 
 
 @settings(deadline=None)

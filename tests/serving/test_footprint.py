@@ -20,7 +20,7 @@ from mas.serving.model import BaseModel
 from mas.serving.sharded_base import block_matrices
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-from mas.training.metric_accumulator import MetricAccumulator
+from mas.training.step_metrics import MetricAccumulator
 
 _GIB = 2**30
 

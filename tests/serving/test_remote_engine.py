@@ -24,7 +24,7 @@ from mas.testing.scripted import ScriptedEngine
 
 
 def app_of(engine: Engine, context: int = 256) -> object:
-    served = Served(engine=engine, base="tiny", context=context, speakers={}, teams=(), created=1)
+    served = Served(engine=engine, base="tiny", context=context, roles={}, teams=(), created=1)
     return build_app(served, key=None, max_waiting=4096)
 
 
@@ -142,7 +142,7 @@ async def test_further_fields_are_sent_and_null_leaves_one_out() -> None:
 
 async def test_the_endpoints_key_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
     behind = ScriptedEngine(lambda prompt, adapter, seed: "yes")
-    served = Served(engine=behind, base="tiny", context=4096, speakers={}, teams=(), created=1)
+    served = Served(engine=behind, base="tiny", context=4096, roles={}, teams=(), created=1)
     monkeypatch.setenv("RIGHT", "open-sesame")
     monkeypatch.setenv("WRONG", "open-barley")
     async with running(build_app(served, key="open-sesame")) as address:
@@ -160,7 +160,7 @@ async def test_the_endpoints_key_opens_it(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_a_whole_team_answers_like_a_model() -> None:
     behind = ScriptedEngine(lambda prompt, adapter, seed: "U" if prompt.startswith("E") else "12")
     async with playing(behind, "team") as team:
-        served = Served(engine=behind, base="tiny", context=4096, speakers={}, teams=(team,), created=1)
+        served = Served(engine=behind, base="tiny", context=4096, roles={}, teams=(team,), created=1)
         async with running(build_app(served)) as address:
             options = PeerOptions(url=f"{address}/v1", model=f"team:{team.name}", extra={"max_tokens": None})
             engine = await ChatEngine.start(options, "peers.x")

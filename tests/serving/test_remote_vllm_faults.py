@@ -19,9 +19,9 @@ from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Request, Sampling
 from mas.core.errors import EngineError, TrainingError
 from mas.serving.model import BaseModel
-from mas.serving.remote_replicas import start_servers
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.replicated_engine import ReplicatedEngine
+from mas.training.engines import start_servers
 
 ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3), adapter="a")
 

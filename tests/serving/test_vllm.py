@@ -28,8 +28,8 @@ from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import CPU_LORA, vllm_arguments
 from mas.testing.engine import EngineContract
+from mas.training.adapters import check_sampled
 from mas.training.base import open_base
-from mas.training.sample_check import check_sampled
 from mas.training.trainer import Trainer
 from mas.training.watch import Silent
 

@@ -72,7 +72,7 @@ async def serving(
     url = broker.url(f"relay%2F{name}")
     task = asyncio.create_task(serve_agent(name, resolve(config, relay()), None, url, notes.append), name=name)
     try:
-        await until(lambda: task.done() or any("speaks on the bus" in note for note in notes))
+        await until(lambda: task.done() or any("serves on the bus" in note for note in notes))
         yield task
     finally:
         task.cancel()
@@ -94,7 +94,7 @@ def asked(players: TeamSession, agent: str, seed: int) -> "asyncio.Task[tuple[Ca
 
 
 def without_a_base(monkeypatch: pytest.MonkeyPatch, engine: Callable[[str], ScriptedEngine]) -> None:
-    """Let `serve_agent` and `open_distributed` speak through scripted engines; `engine`: agent -> its engine."""
+    """Let `serve_agent` and `open_distributed` use scripted engines; `engine`: agent -> its engine."""
     tokenizer = ScriptedEngine(lambda prompt, adapter, seed: "").tokenizer
     text = SimpleNamespace(tokenizer=tokenizer, stop_ids=(), chats=False)
     monkeypatch.setattr("mas.training.distributed.model_text", lambda model: text)

@@ -115,7 +115,7 @@ async def test_the_observer_sees_what_the_pioneer_answered_and_not_the_other_way
 
 
 def speakers(seen: Seen) -> list[str]:
-    """Step by step, whose adapter the pioneer speaks through; the observer has the other one."""
+    """Step by step, whose adapter the pioneer uses; the observer has the other one."""
     found = []
     for episodes in seen.episodes:
         pairs = {tuple(turn.adapter.name for turn in episode.turns if turn.adapter) for episode in episodes}

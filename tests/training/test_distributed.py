@@ -81,4 +81,4 @@ async def test_of_two_players_that_start_at_once_one_plays(broker: Mosquitto, mo
     outcomes = await asyncio.gather(*(plays() for _ in range(3)), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "ConfigError", "NoRoute"]
     (waited,) = [outcome for outcome in outcomes if isinstance(outcome, NoRoute)]
-    assert "nobody speaks for 'executor', 'planner' of team 'relay'" in str(waited)
+    assert "no process serves 'executor', 'planner' of team 'relay'" in str(waited)

@@ -49,7 +49,7 @@ async def trained(base: BaseModel, *words: str, checkpoints: Path | None = None)
 
 
 def speakers(seen: Seen) -> list[set[tuple[str, str]]]:
-    """Step by step: which role spoke through which adapter."""
+    """Step by step: which role used which adapter."""
     turns = [[turn for episode in episodes for turn in episode.turns] for episodes in seen.episodes]
     return [{(turn.role, turn.adapter.name) for turn in own if turn.adapter} for own in turns]
 

@@ -117,7 +117,7 @@ class Fates:
     def note(self, text: str) -> None:
         """The trainer says that it waits for an agent, and what came of it."""
         self.notes.append(text)
-        if self.second.is_set() and "nobody speaks" in text:
+        if self.second.is_set() and "no process serves" in text:
             did_not_come = any("did not come" in earlier for earlier in self.notes)
             (self.let_fourth_in if did_not_come else self.let_third_in).set()
 
@@ -184,9 +184,9 @@ def test_agents_that_are_killed_in_the_middle_of_a_step_do_not_end_training(kill
     assert killed.outcome.reason == "5 steps done"
     assert killed.outcome.progress.versions == {"planner": 5, "executor": 5}
     assert [note.split(": waiting")[0] for note in killed.notes[-6:]] == [
-        *("nobody speaks for relay/executor", "relay/executor is there"),
-        *("nobody speaks for relay/executor", "relay/executor did not come"),
-        *("nobody speaks for relay/executor", "relay/executor is there"),  # for the canary of what was learned
+        *("no process serves relay/executor", "relay/executor is there"),
+        *("no process serves relay/executor", "relay/executor did not come"),
+        *("no process serves relay/executor", "relay/executor is there"),  # for the canary of what was learned
     ]
 
 
@@ -242,8 +242,8 @@ def test_without_its_agents_training_says_who_is_missing(
         found = mas("train", *words, "--bus", open_broker.url("coordinator"), "--wait", "0.2")
     assert found.code == 2
     missing = (
-        "after 0.2 s nobody speaks for 'relay/executor', 'relay/planner' on this bus (agents there: nobody): start"
+        "after 0.2 s no process serves 'relay/executor', 'relay/planner' on this bus (agents there: nobody): start"
     )
     assert missing in found.err
-    assert "nobody speaks for relay/planner: waiting 0.2 s for `mas agent planner --bus URL`" in found.out
+    assert "no process serves relay/planner: waiting 0.2 s for `mas agent planner --bus URL`" in found.out
     assert "relay/planner did not come" in found.out

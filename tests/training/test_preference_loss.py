@@ -18,7 +18,7 @@ from mas.serving.forward import ScoredRow, completion_logits
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.preference import dpo_pair, preference_loss
-from mas.training.metric_accumulator import MetricAccumulator
+from mas.training.step_metrics import MetricAccumulator
 
 BETA = 0.3
 numbers = st.floats(-50, 50)

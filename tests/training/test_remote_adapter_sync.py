@@ -1,4 +1,4 @@
-"""An agent speaks through the very version that it is asked for, whoever trains it, and fetches it once."""
+"""An agent uses the very version that it is asked for, whoever trains it, and fetches it once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -145,7 +145,7 @@ async def published(base: BaseModel, max_bytes: int) -> AgentsEngine:
         MemoryBus(),
         envelopes=EnvelopeFactory("relay/run"),
         principal="coordinator",
-        speakers={"planner": "relay/planner"},
+        address_of={"planner": "relay/planner"},
         until_there=until_there,
         max_bytes=max_bytes,
         timeout_s=None,

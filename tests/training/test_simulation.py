@@ -1,6 +1,7 @@
 """The simulation of asynchronous training: schedules computed by hand, and what must hold of all of them."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,6 @@ from mas.training.simulation import (
     GroupWork,
     StepWork,
     least_s,
-    resident_versions,
     sequential_s,
     simulate,
     split_step,
@@ -34,6 +34,27 @@ def shape(staleness: int = 0, workers: int = 1, replicas: int = 1) -> ClusterSha
 
 def times(*rows: tuple[float, float, float, float]) -> tuple[BatchTimes, ...]:
     return tuple(BatchTimes(issued=a, complete=b, learned=c, published=d) for a, b, c, d in rows)
+
+
+def resident_versions(batches: Sequence[BatchTimes], staleness: int, *, until_published: bool) -> int:
+    """The most versions of one adapter that an engine must hold at one time in a simulated run.
+
+    These are the newest published version, the next one from the moment it is learned (it is loaded and proven beside
+    the newest), and those that batches in flight are pinned to.
+
+    Args:
+        until_published: a batch holds its version until its update is published; otherwise until it is complete.
+    """
+    held: dict[int, tuple[float, float]] = {0: (0.0, batches[0].published)}
+    for number, batch in enumerate(batches):
+        after = batches[number + 1].published if number + 1 < len(batches) else math.inf
+        held[number + 1] = (batch.learned, after)
+    for number, batch in enumerate(batches):
+        version = max(0, number - staleness)
+        begin, end = held[version]
+        held[version] = (begin, max(end, batch.published if until_published else batch.complete))
+    moments = [begin for begin, _ in held.values()]
+    return max(sum(begin <= moment < end for begin, end in held.values()) for moment in moments)
 
 
 def test_without_staleness_and_with_one_worker_it_takes_the_recorded_time() -> None:

@@ -23,8 +23,8 @@ from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
 from mas.training.losses.tokens import Signals
-from mas.training.metric_accumulator import MetricAccumulator
 from mas.training.schedules import PhaseWeight
+from mas.training.step_metrics import MetricAccumulator
 from mas.training.trainer import Trainer
 from mas.training.updates.policy_gradient import Smoother
 

@@ -48,7 +48,7 @@ async def test_over_a_broker_every_output_is_one_that_its_constraint_allows(
             played = await evaluate(session.runtime, session.scenario, 8, temperature=None)
     for one in engines:
         await one.close()
-    assert len(engines) == 2, "each agent speaks through an engine of its own"
+    assert len(engines) == 2, "each agent uses an engine of its own"
     assert played.unplayed == 0
     assert (played.failures == 0) == is_constrained
     if is_constrained:

@@ -58,8 +58,8 @@ async def test_processes_beyond_the_most_are_refused_also_when_all_start_at_once
         tasks = await asyncio.gather(*tries)
         refused = [str(task.exception()) for task in tasks if task.done()]
         assert len(refused) == 2
-        assert all("'relay/planner' is spoken for by" in text and "2 may be at most" in text for text in refused)
-        speaks = [note for notes in said for note in notes if "speaks on the bus" in note]
+        assert all("'relay/planner' is served by" in text and "2 may be at most" in text for text in refused)
+        speaks = [note for notes in said for note in notes if "serves on the bus" in note]
         assert any("2 of at most 2; Ctrl-C" in note for note in speaks)
         leaves = next(task for task in tasks if not task.done())
         leaves.cancel()

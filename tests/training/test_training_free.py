@@ -99,7 +99,7 @@ def relay() -> Scenario:
 def trainer_of(
     config: Config, scenario: Scenario, answer: Answer = play, *, checkpoints: Path | None = None, chats: bool = False
 ) -> Trainer:
-    """A trainer whose team speaks through a scripted engine."""
+    """A trainer whose team uses a scripted engine."""
     setup = resolve_training(config, scenario)
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ def test_the_share_counts_compared_groups_of_trained_roles() -> None:
 def test_a_role_is_named_once_after_flat_steps_in_a_row() -> None:
     watch = ZeroVarianceWatch()
     flat = step(planner=role(4, 4), executor=role(4, 3))
-    told = [watch.told(flat) for _ in range(2 * PATIENCE)]
+    told = [watch.warning(flat) for _ in range(2 * PATIENCE)]
     assert [number for number, text in enumerate(told, start=1) if text] == [PATIENCE]
     text = told[PATIENCE - 1]
     assert text is not None
@@ -38,17 +38,17 @@ def test_a_role_is_named_once_after_flat_steps_in_a_row() -> None:
 def test_one_group_to_learn_from_begins_the_count_anew() -> None:
     watch = ZeroVarianceWatch()
     for _ in range(PATIENCE - 1):
-        assert watch.told(step(planner=role(4, 4))) is None
-    assert watch.told(step(planner=role(4, 3))) is None
-    assert all(watch.told(step(planner=role(4, 4))) is None for _ in range(PATIENCE - 1))
-    assert watch.told(step(planner=role(4, 4)))
+        assert watch.warning(step(planner=role(4, 4))) is None
+    assert watch.warning(step(planner=role(4, 3))) is None
+    assert all(watch.warning(step(planner=role(4, 4))) is None for _ in range(PATIENCE - 1))
+    assert watch.warning(step(planner=role(4, 4)))
 
 
 def test_who_solves_everything_or_is_not_trained_is_left_alone() -> None:
     watch = ZeroVarianceWatch()
     frozen = role(4, 4, is_trained=False)
-    assert not any(watch.told(step(1.0, planner=role(4, 4), judge=frozen)) for _ in range(2 * PATIENCE))
-    assert not any(watch.told(step(judge=frozen, planner=role(2, 0, single=2))) for _ in range(2 * PATIENCE))
+    assert not any(watch.warning(step(1.0, planner=role(4, 4), judge=frozen)) for _ in range(2 * PATIENCE))
+    assert not any(watch.warning(step(judge=frozen, planner=role(2, 0, single=2))) for _ in range(2 * PATIENCE))
 
 
 @pytest.mark.parametrize("name", ["at_grpo", "rloo", "dapo", "ppo", "rae", "reinforce_pp"])

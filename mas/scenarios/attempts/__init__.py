@@ -81,7 +81,8 @@ class AttemptedScenario:
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
         """The inner ones, and after each what it is in an attempt that is told something.
 
-        Guidance is followed. Who sees what was tried is right with the novice's skill, and else says the same again.
+        Guidance is followed. Who sees what was tried is right with the noisy teacher's skill, and else says the same
+        again.
         """
         skill = 1.0 if expert else float(getattr(self.scenario, "skill", 0.5))
         random = Random(derive_seed("attempts", seed))

@@ -13,7 +13,7 @@ from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.game import GameEnvironment, game_below
-from mas.scenarios.wrappers import TalliedGame
+from mas.scenarios.wrappers import TranslatedGame
 
 SYMBOLS = string.digits + string.ascii_lowercase + string.ascii_uppercase
 """Characters that stand for actions 0, 1, 2, ..."""
@@ -21,7 +21,7 @@ SEATS = string.ascii_uppercase
 """Characters that stand for the first seat, the second, ..."""
 
 
-class BridgedGame(TalliedGame):
+class BridgedGame(TranslatedGame):
     """Seats, views, terms and rules of the game. In letters a view's `seat` is A, B, ..., `seen` has no white space,
     and `legal` has the characters of the legal actions, which are the actions then: action number n is `SYMBOLS[n]`.
     """

@@ -20,7 +20,7 @@ class CodeOptions(Options):
 
     `style`: programs of two characters over digits, which the tiny base can learn, or functions in words and programs
     in Python, for real models; they are run in the sandbox alone. `turns`: how often the team may speak. `skill`: share
-    of right answers of the novice that the tiny base learns from last.
+    of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     style: Literal["letters", "words"] = "letters"

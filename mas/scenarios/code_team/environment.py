@@ -19,7 +19,7 @@ from typing import ClassVar
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Move, Task
-from mas.core.messages import Failure, Payload, joint_action, read_joint
+from mas.core.messages import Payload, joint_action, parsed_text, read_joint
 from mas.scenarios.code_team.language import (
     DIGITS,
     HOLDS,
@@ -203,5 +203,5 @@ def _is_right(world: CodeEnvironment, said: CodeAnswer) -> bool:
 
 def _said(world: CodeEnvironment, role: str, output: Payload) -> CodeAnswer:
     """What an output is to the environment; a failure says nothing."""
-    text = "" if isinstance(output, Failure) else output.content
+    text = parsed_text(output)
     return world.heard(joint_action({role: text}) if role in MEMBERS else text)[0]

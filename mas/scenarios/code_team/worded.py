@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from mas.core.errors import ConfigError, SandboxError
+from mas.core.printable import is_readable
 from mas.sandbox.box import Sandbox
 from mas.sandbox.inside.values import canonical
 from mas.sandbox.mechanism import probe
@@ -261,7 +262,7 @@ class Worded:
                 return Function(kind=kind, steps=steps, spec=_sentences(kind, steps), golden=golden)
 
     def heard(self, coder: str, tester: str) -> CodeAnswer | None:
-        if not (_is_readable(coder) and _is_readable(tester)):
+        if not (is_readable(coder, LONGEST) and is_readable(tester, LONGEST)):
             return None
         return CodeAnswer(_program_in(coder), _test_in(tester))
 
@@ -313,10 +314,6 @@ def _sentences(kind: str, steps: tuple[tuple[str, int], ...]) -> str:
     told = [KINDS[kind][name].text.replace("{k}", str(k)) for name, k in steps]
     numbered = [f"{number}. {sentence}" for number, sentence in enumerate(told, 1)]
     return "\n".join([f"f(x) takes {NAMED[kind]} x, does this and returns the result:", *numbered])
-
-
-def _is_readable(text: str) -> bool:
-    return len(text) <= LONGEST and all(character.isprintable() or character in "\n\t" for character in text)
 
 
 def _program_in(text: str) -> str:

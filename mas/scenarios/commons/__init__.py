@@ -28,7 +28,7 @@ class CommonsOptions(Options):
 
     The dial is `capacity`, the fish that the lake holds (in digits 8 or 9). `rounds`: seasons. `neighbours`: who else
     fishes there, one of four kinds in each task (`any`) or always the same; `crowd`: how many of them (in digits 1).
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     style: Style = "digits"

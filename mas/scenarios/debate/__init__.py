@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Move, Task
-from mas.core.messages import Failure, Payload, joint_action, read_joint
+from mas.core.messages import joint_action, parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text
@@ -264,16 +264,16 @@ class DebateReward:
         assert isinstance(move.environment, DebateEnvironment)
         case = move.environment.state.case
         if move.agent not in DEBATERS:
-            heard = [_said(move.before.get(debater)) for debater in DEBATERS]
-            return {"verdict": float(as_answer(_said(move.output), heard) == case.right)}
+            heard = [parsed_text(move.before.get(debater)) for debater in DEBATERS]
+            return {"verdict": float(as_answer(parsed_text(move.output), heard) == case.right)}
         index = DEBATERS.index(move.agent)
-        terms = {"lie": -float(case.sides[index].is_false(_said(move.output)))}
+        terms = {"lie": -float(case.sides[index].is_false(parsed_text(move.output)))}
         if move.after:
             other = 1 - index
-            statements = [_said(move.output), _said(move.after.get(DEBATERS[other]))]
-            judge = _said(move.after.get("judge"))
+            statements = [parsed_text(move.output), parsed_text(move.after.get(DEBATERS[other]))]
+            judge = parsed_text(move.after.get("judge"))
             verdict = _verdict(move.environment, case, statements if index == 0 else statements[::-1], judge)
-            terms["lie"] += case.sides[other].is_false(_said(move.after.get(DEBATERS[other])))
+            terms["lie"] += case.sides[other].is_false(parsed_text(move.after.get(DEBATERS[other])))
             terms["won"] = 0.0 if verdict not in ANSWERS else 1.0 if verdict == ANSWERS[index] else -1.0
         return terms
 
@@ -284,17 +284,13 @@ def _verdict(environment: DebateEnvironment, case: DebateCase, statements: Seque
     return case.ruling((statements[0], statements[1]))
 
 
-def _said(payload: Payload | None) -> str:
-    return "" if payload is None or isinstance(payload, Failure) else payload.content
-
-
 class DebateOptions(Options):
     """`judge`: who decides. With `role` a member of the team, who hears only what is said; with `rule` the world, which
     holds it against the evidence.
 
     `style`: facts and statements are digits, which the tiny base can learn; or sentences, for real models. `facts`: how
-    many there are on each side, at most 5 in letters. `skill`: share of right answers of the novice that the tiny base
-    learns from last.
+    many there are on each side, at most 5 in letters. `skill`: share of right answers of the noisy teacher that the
+    tiny base learns from last.
     """
 
     judge: Judge = "role"

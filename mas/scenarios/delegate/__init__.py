@@ -277,8 +277,8 @@ class LetterWorker(Worker):
 class DelegateOptions(Options):
     """`style`: two digits to look up, which the tiny base can learn, or sentences, for real models.
 
-    `parts`: in words, how many amounts the answer takes. `skill`: share of right answers of the novice that the tiny
-    base learns from last.
+    `parts`: in words, how many amounts the answer takes. `skill`: share of right answers of the noisy teacher that the
+    tiny base learns from last.
     """
 
     style: Style = "letters"

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from mas.config.base import Options
 from mas.core.environment import Move, Task
-from mas.core.messages import Failure, Payload, joint_action, read_joint
+from mas.core.messages import Failure, Payload, joint_action, parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld
@@ -257,20 +257,16 @@ def _shared(move: Move, member: str, scorer: str) -> dict[str, float]:
 
 def _honest(move: Move, member: str, of_round: str) -> float:
     assert isinstance(move.environment, DiscussionEnvironment)
-    is_right = move.environment.state.question.is_right(_said(move.before.get(f"solver{of_round}")))
+    is_right = move.environment.state.question.is_right(parsed_text(move.before.get(f"solver{of_round}")))
     if member == "evaluator":
-        return 0.0 if read_verdict(_said(move.output)) is is_right else -1.0
+        return 0.0 if read_verdict(parsed_text(move.output)) is is_right else -1.0
     score = _score(move.output)
-    due = true_score(is_right, read_verdict(_said(move.before.get(f"evaluator{of_round}"))))
+    due = true_score(is_right, read_verdict(parsed_text(move.before.get(f"evaluator{of_round}"))))
     return -1.0 if score is None else -abs(score - due) / 2
 
 
 def _score(payload: Payload | None) -> int | None:
-    return read_score(_said(payload))
-
-
-def _said(payload: Payload | None) -> str:
-    return "" if payload is None or isinstance(payload, Failure) else payload.content
+    return read_score(parsed_text(payload))
 
 
 class DiscussionOptions(Options):
@@ -280,7 +276,7 @@ class DiscussionOptions(Options):
 
     `style`: a digit, plus and minus up to 4, and the last digit of the result, which the tiny base can learn; or
     stories in words, for real models. `steps`: how many numbers follow the first one. `skill`: share of right answers
-    of the novice that the tiny base learns from last.
+    of the noisy teacher that the tiny base learns from last.
     """
 
     pay: Pay = "both"

@@ -33,7 +33,7 @@ class EconomyOptions(Options):
 
     `style`: single digits, which the tiny base can learn, or words, for real models. The dial is `people` (in digits at
     most 5). `law`: the rate that workers live under is any, or the one of the highest welfare; None: any, and nothing
-    where the team governs. `skill`: share of right answers of the novice that the tiny base learns from last.
+    where the team governs. `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     side: Side = "government"

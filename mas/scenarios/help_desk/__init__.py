@@ -21,8 +21,8 @@ class DeskOptions(Options):
     `style`: people talk in letters, which the tiny base can learn, or in words, for real models. `user`: speaks by
     script, or is the member `user` of the team, a frozen model (`talking`). `changes`: most changes of the user's mind;
     `patience`: bad turns after which he leaves. `delay`, `refusals`: most turns that the coworker lets one wait, and
-    most requests that he refuses at first. `skill`: share of right answers of the novice that the tiny base learns from
-    last.
+    most requests that he refuses at first. `skill`: share of right answers of the noisy teacher that the tiny base
+    learns from last.
     """
 
     style: Style = "letters"

@@ -18,7 +18,7 @@ class ImposterOptions(Options):
 
     `rounds`: after which the imposter has won. `cunning`: how often the scripted imposter claims a room that nobody
     claimed before it. `style`: letters, which the tiny base can learn, or words, for real models. `skill`: share of
-    right answers of the novice that the tiny base learns from last.
+    right answers of the noisy teacher that the tiny base learns from last.
     """
 
     side: Literal["crew", "imposter"] = "crew"

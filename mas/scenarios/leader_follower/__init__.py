@@ -234,7 +234,7 @@ class ColourOptions(Options):
     """The dial is `size`, `blocks` of each of three colours, and `switch`, the chance of a new goal in each turn.
 
     `quota`: score that solves the task. `max_turns`: None allows `size` turns for each point of it.
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     size: Annotated[int, Field(ge=3, le=32)] = 4

@@ -18,8 +18,8 @@ class MarketOptions(Options):
     """The dial is `businesses`, and how many of them are `manipulators`.
 
     `style`: proposals are two characters, which the tiny base can learn, or words, for real models. `manipulation`:
-    what manipulators do, `mixed`: each any of the four. `skill`: share of right answers of the novice that the tiny
-    base learns from last.
+    what manipulators do, `mixed`: each any of the four. `skill`: share of right answers of the noisy teacher that the
+    tiny base learns from last.
     """
 
     style: Style = "letters"

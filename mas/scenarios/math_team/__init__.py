@@ -17,7 +17,7 @@ class MathOptions(Options):
     """The dial is `operations` (in one problem) and `numbers` (the largest that is given).
 
     `calls`: `compact` for the tiny base, digits modulo 10; `json` for models from elsewhere, exact and rational.
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     calls: Literal["compact", "json"] = "compact"

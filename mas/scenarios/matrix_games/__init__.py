@@ -29,7 +29,7 @@ VIEWS = ("analyst", "player", "solo")
 
 class MatrixOptions(Options):
     """`game`: which one. `opponent`: of habit, or who learns during the game. `skill`: share of right answers of the
-    novice that the tiny base learns from last, always against opponents of habit."""
+    noisy teacher that the tiny base learns from last, always against opponents of habit."""
 
     game: Literal[
         "rock_paper_scissors", "matching_pennies", "prisoners_dilemma", "stag_hunt", "chicken", "coordination"

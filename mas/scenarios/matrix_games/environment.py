@@ -35,7 +35,7 @@ class MatrixGame(NamedTuple):
         other = self.actions.index(theirs)
         return max(self.actions, key=lambda mine: self.row[self.actions.index(mine)][other])
 
-    def told(self, is_row: bool) -> str:
+    def description(self, is_row: bool) -> str:
         """The rules as one player is told them: what each pair of actions pays it."""
         pays = self.row if is_row else self.column
         pairs = [
@@ -140,7 +140,7 @@ class MatrixEnvironment(RecordWorld[MatrixState]):
         shown = ((NONE, NONE),) * SHOWN + state.rounds
         mine = "".join(row for row, _ in shown[-SHOWN:])
         theirs = "".join(column for _, column in shown[-SHOWN:])
-        rules = {"rules": self.rules.told(is_row=view == ROW)}
+        rules = {"rules": self.rules.description(is_row=view == ROW)}
         return rules | ({"mine": mine, "theirs": theirs} if view == ROW else {"mine": theirs, "theirs": mine})
 
     def legal(self, seat: str) -> tuple[str, ...] | None:

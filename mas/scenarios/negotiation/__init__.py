@@ -23,7 +23,7 @@ class TalkOptions(Options):
 
     `style`: packages are single characters, which the tiny base can learn, or words, for real models. `opponent`: the
     script of the other side; `mixed`: any of the three, so that the team must find out. `skill`: share of right answers
-    of the novice that the tiny base learns from last.
+    of the noisy teacher that the tiny base learns from last.
     """
 
     style: Style = "letters"

@@ -310,7 +310,7 @@ class PathOptions(Options):
 
     `style`: moves are letters, which the tiny base can learn, or words, for models that chat.
     `oracle` lets the shortest path into the reward (off: distance as if there were no walls).
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     size: Annotated[int, Field(ge=3, le=10)] = 4

@@ -297,7 +297,7 @@ class ProposeOptions(Options):
     """`source`: who asks in training, the proposer or the world.
 
     `asked`: how many questions were asked before of the same documents, which no proposal may repeat. `skill`: share of
-    right answers of the novice that the tiny base learns from last.
+    right answers of the noisy teacher that the tiny base learns from last.
     """
 
     source: Source = "proposer"

@@ -28,7 +28,7 @@ class QuestionOptions(Options):
     `mas.scenarios.questions.reward_function`; rows need no answer then.
     `max_tokens`: of what a solver says; None: enough for the longest answer of the file, one character being one token
     at most, and 64 with `reward`; with `scorer=choice` it is 1, a letter. `skill`: share of right
-    answers of the novice that the tiny base learns from.
+    answers of the noisy teacher that the tiny base learns from.
     """
 
     path: str | None = None

@@ -184,7 +184,7 @@ class QuestionScenario:
 
     Attributes:
         questions: of each split, none of them in both.
-        max_tokens: of what solvers say. skill: of the novice that the tiny base learns from.
+        max_tokens: of what solvers say. skill: of the noisy teacher that the tiny base learns from.
         own: the user's reward function instead of the scorer.
         is_brief: whether `max_tokens` leaves room for the answer alone; then models that chat are held to its form.
     """

@@ -22,6 +22,7 @@ import yaml
 from mas.core.environment import Environment, EnvironmentSpec, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.printable import is_readable
 from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.world import RecordEnvironment
 
@@ -170,7 +171,7 @@ class GymEnvironment(RecordEnvironment[GymState]):
 
     def _score(self, state: GymState, action: str) -> float | None:
         """From 0 to 1; None for an answer that no scorer should see, or that breaks it."""
-        if len(action) > LONGEST or not all(letter.isprintable() or letter in "\n\t" for letter in action):
+        if not is_readable(action, LONGEST):
             return None
         extract = load_package("reasoning_gym.utils", "reasoning-gym").extract_answer
         dataset, entry = self.question(state)

@@ -23,7 +23,7 @@ class RedTeamOptions(Options):
 
     `rewards`: the paper's table, the same with every weight 1, or what one seat wins the other loses. `facts`: in
     words, how many facts of the rival's are known, and as many of one's own. `skill`: share of right answers of the
-    novice that the tiny base learns from last.
+    noisy teacher that the tiny base learns from last.
     """
 
     style: Literal["letters", "words"] = "letters"

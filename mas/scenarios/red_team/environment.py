@@ -156,7 +156,7 @@ class RedTeamEnvironment(RecordWorld[RedTeamState]):
 
 
 KNOWN = "ab"
-"""The covers that a novice knows."""
+"""The covers that a noisy teacher knows."""
 
 
 def expert(environment: RedTeamEnvironment, random: Random) -> dict[str, str]:
@@ -193,7 +193,7 @@ def right_answer(case: RedTeamCase, prompt: str) -> str:
 def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     """Each seat's task in turn, in letters: right with `skill`, by habit else (see `NoisyTeacher`).
 
-    The attacker's habit is the plain wording, and what a novice knows of disguises are the covers a and b. The
+    The attacker's habit is the plain wording, and what a noisy teacher knows of disguises are the covers a and b. The
     defender's is to go by the name and overlook the cover: right under three covers, wrong under the others.
     """
     teacher, covers = NoisyTeacher(random, skill), LETTERS if skill == 1 else KNOWN

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mas.config.base import Options
 from mas.core.environment import Move, Task
-from mas.core.messages import Failure, read_joint
+from mas.core.messages import parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
@@ -169,7 +169,8 @@ def subject_demonstrations(
     """Each member's part: peers A and B, the leader with their answers, the leader alone.
 
     A peer is right with `skill` in its subject; else, and always in the other subject, it says any digit of the
-    question. A leader repeats either peer. Alone it is right as an expert (`skill` 1), and says any digit as a novice.
+    question. A leader repeats either peer. Alone it is right as an expert (`skill` 1), and says any digit as a noisy
+    teacher.
     """
     while True:
         question = make(random, "extreme", operands)
@@ -233,7 +234,7 @@ class RefineReward:
         assert isinstance(world, RefineEnvironment)
         if move.role not in (PIONEER, OBSERVER, *PEERS):
             return {}
-        said = "" if isinstance(move.output, Failure) else move.output.content
+        said = parsed_text(move.output)
         return {"answer": float(world.is_right(world.state, said))}
 
 
@@ -246,7 +247,7 @@ class RefineOptions(Options):
     some digits, with the teams `led` and `solo`; or `words`, the largest or the smallest of some numbers up to 99,
     asked in plain words, for small models that chat.
 
-    `operands`: how many numbers a question has. `skill`: share of right answers of the novice that the tiny base
+    `operands`: how many numbers a question has. `skill`: share of right answers of the noisy teacher that the tiny base
     learns from last; in `extreme` that of a peer in its subject.
     """
 

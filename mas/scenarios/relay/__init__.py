@@ -89,7 +89,7 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
 
 class RelayOptions(Options):
     """`style`: keys and messages are letters, which the tiny base can learn, or colours, for models that chat. `skill`:
-    share of right answers of the novice that the tiny base learns from last.
+    share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     style: Style = "letters"

@@ -18,7 +18,7 @@ class RetrievalOptions(Options):
     """`style`: one-letter queries and one-digit answers, which the tiny base can learn, or words, for real models.
 
     `terms`: in words, how many people the archive knows; each adds 15 documents. `skill`: share of right answers of
-    the novice that the tiny base learns from last.
+    the noisy teacher that the tiny base learns from last.
     """
 
     style: Style = "letters"

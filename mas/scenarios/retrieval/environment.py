@@ -20,6 +20,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.messages import Failure, Payload, Plan
+from mas.core.printable import is_readable
 from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
@@ -102,7 +103,7 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
             return ()
         parts = action.strip()[len(SEARCH) :].split(";")
         queries = tuple(part.strip() for part in parts if part.strip())
-        return queries if queries and _is_readable(action, LONGEST_QUERY) else None
+        return queries if queries and is_readable(action, LONGEST_QUERY) else None
 
     def is_call(self, action: str) -> bool:
         """Whether an action is a search."""
@@ -117,7 +118,7 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
         """Whether an action has the form of an answer: a digit, or words."""
         if self.style == "letters":
             return len(action) == 1 and action in "0123456789"
-        return _is_readable(action, LONGEST_ANSWER)
+        return is_readable(action, LONGEST_ANSWER)
 
     def is_over(self, state: RetrievalState) -> bool:
         return state.said is not None or state.turn >= MAX_TURNS
@@ -149,10 +150,6 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
             return "nothing was searched yet"
         lines = [f"{number}. {document}" for number, document in enumerate(found, 1)]
         return "\n".join([f"search for {state.query!r}", *(lines or ["nothing found"])])
-
-
-def _is_readable(text: str, longest: int) -> bool:
-    return len(text) <= longest and all(character.isprintable() or character in "\n\t" for character in text)
 
 
 def tokens(text: str) -> list[str]:

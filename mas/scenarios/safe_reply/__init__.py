@@ -19,7 +19,7 @@ class ReplyOptions(Options):
     """`style`: requests and answers are letters, which the tiny base can learn, or words, for real models.
 
     `facts`: in words, how many facts of the rival's are known, and as many of one's own; the more, the easier to take
-    the wrong one. `skill`: share of right answers of the novice that the tiny base learns from last.
+    the wrong one. `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     style: Literal["letters", "words"] = "letters"

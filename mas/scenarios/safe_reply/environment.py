@@ -62,7 +62,7 @@ class ReplyEnvironment(QuestionWorld[ReplyState]):
         return state.request.is_legal(action)
 
     def act(self, state: ReplyState, action: str) -> tuple[ReplyState, dict[str, float], bool]:
-        after, legal = self.answered(state, action)
+        after, _, legal = super().act(state, action)
         return after, {term: -float(after.label == term) for term in self.spec.terms}, legal
 
     def is_solved(self, state: ReplyState) -> bool:

@@ -19,7 +19,7 @@ class SokobanOptions(Options):
     """The dial is `size`, `boxes`, `walls` and `pulls`: a level is made by pulling boxes so often from their targets.
 
     `max_turns` None allows 6 turns per row and box.
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     size: Annotated[int, Field(ge=4, le=10)] = 4

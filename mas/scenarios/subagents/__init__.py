@@ -233,8 +233,8 @@ class Coordinator(Planner):
 
 
 class CallOptions(Options):
-    """`spare`: team turns beyond two calls and the answer. `skill`: share of right answers of the novice that the tiny
-    base learns from last."""
+    """`spare`: team turns beyond two calls and the answer. `skill`: share of right answers of the noisy teacher that
+    the tiny base learns from last."""
 
     spare: Annotated[int, Field(ge=0, le=5)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.75

@@ -20,7 +20,7 @@ class SudokuOptions(Options):
     """The dial is `size` (rows) and `blanks`; `max_turns` None allows 2 turns per blank.
 
     `forced`: at every point some blank has one candidate only; otherwise the one solution may need guesses.
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     size: Literal[4, 9] = 4

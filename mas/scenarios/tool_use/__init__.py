@@ -19,7 +19,7 @@ class ToolUseOptions(Options):
 
     `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere;
     `words` (`7 * 12`, `weight of the bolt`) for small models that chat.
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     calls: Literal["compact", "json", "words"] = "compact"

@@ -17,7 +17,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Move, Task
 from mas.core.errors import ToolRefused
-from mas.core.messages import Failure
+from mas.core.messages import parsed_text
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
@@ -253,7 +253,7 @@ class ToolReward:
 
 def _called(world: ToolEnvironment, move: Move) -> Sequence[ToolCall] | None:
     """The calls of an output, none in an answer of `solo`; None: it is neither, so that it is worth nothing."""
-    text = "" if isinstance(move.output, Failure) else move.output.content
+    text = parsed_text(move.output)
     if move.role == "solo" and world.answer(text) is not None:
         return ()
     try:

@@ -92,7 +92,7 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
 
 
 class TwoHopOptions(Options):
-    """`skill`: share of right answers of the novice that the tiny base learns from last."""
+    """`skill`: share of right answers of the noisy teacher that the tiny base learns from last."""
 
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 

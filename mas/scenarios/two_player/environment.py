@@ -10,14 +10,14 @@ from mas.scenarios.bridges.open_spiel import open_environment
 from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.two_player.games import GAMES, SEVERAL, TwoPlayerGame
-from mas.scenarios.wrappers import GameTally, TalliedGame
+from mas.scenarios.wrappers import GameTotals, TranslatedGame
 
 Style = Literal["letters", "words"]
 MARKS = "AB"
 """What stands for the first and the second seat in letters."""
 
 
-class TwoPlayerEnvironment(TalliedGame):
+class TwoPlayerEnvironment(TranslatedGame):
     """Both seats of a game. Who makes no legal move `tries` times at one decision forfeits: it ends with the least that
     the game can pay, and the other one with as much above zero, so that the game stays zero-sum.
 
@@ -52,7 +52,7 @@ class TwoPlayerEnvironment(TalliedGame):
         """The game of this task, by OpenSpiel's name."""
         return self.rules.name
 
-    def game_for(self, record: GameTally) -> GameEnvironment:
+    def game_for(self, record: GameTotals) -> GameEnvironment:
         return GameEnvironment(self._opened[self._place(record)], tries=self.tries)
 
     def observe(self, view: str) -> Observation:
@@ -84,7 +84,7 @@ class TwoPlayerEnvironment(TalliedGame):
         legal = {self.rules.letter(text): text for text in self.game.legal(seat) or ()}
         return legal.get(action, f"no action {action[:20]!r}" if action else "")
 
-    def _place(self, record: GameTally) -> int:
+    def _place(self, record: GameTotals) -> int:
         return derive_seed("game", record.seed) % len(self.games)
 
 

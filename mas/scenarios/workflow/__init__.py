@@ -18,7 +18,7 @@ from mas.scenarios.world import FolderScenario
 class WorkOptions(Options):
     """The dial is `operations` (most in one job) and `items` (rows of the table).
 
-    `skill`: share of right answers of the novice that the tiny base learns from last.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
     operations: Annotated[int, Field(ge=1, le=5)] = 1

@@ -13,7 +13,7 @@ import msgspec
 
 from mas.core.environment import EnvironmentSpec, Move, Observation, Task
 from mas.core.errors import ToolRefused
-from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
+from mas.core.messages import Payload, Plan, joint_action, parsed_text, read_joint
 from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import LOOK_UP, ToolRules
@@ -262,8 +262,8 @@ class WorkReward:
         if move.role != EXECUTOR:
             return {}
         plan = move.before.get(PLANNER)
-        written = "" if plan is None or isinstance(plan, Failure) else plan.content
-        text = "" if isinstance(move.output, Failure) else move.output.content
+        written = parsed_text(plan)
+        text = parsed_text(move.output)
         return {"follow": float(world.follows(text, written)) - 1.0}
 
 

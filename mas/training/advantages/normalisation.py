@@ -5,12 +5,10 @@ Also comparisons of each reward term, or of each structure of trajectory, by its
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal
 
 from mas.training.advantages.group import Scale, check_finite, check_lengths, group_advantages, members
 
 TINY = 1e-8
-Guard = Literal["variance", "std"]
 
 
 def whiten(
@@ -18,11 +16,10 @@ def whiten(
     keys: Sequence[Hashable] | None = None,
     *,
     tokens: Sequence[int] | None = None,
-    guard: Guard = "variance",
 ) -> list[float]:
     """(x - mean) / spread over all values that have the same key; exactly 0 where they are all equal or one alone.
 
-    The spread has ddof 1. `variance`: sqrt(var + 1e-8) (REINFORCE++); `std`: sqrt(var) + 1e-8 (CoMAS).
+    The spread is sqrt(var + 1e-8) with ddof 1.
     Source: REINFORCE++, arXiv 2501.03262 (returns of tokens, over all tokens of the batch); CoMAS, arXiv 2510.08529
     (key: agent).
 
@@ -48,7 +45,7 @@ def whiten(
             continue
         mean = math.fsum(tokens[i] * values[i] for i in counted) / total
         variance = math.fsum(tokens[i] * (values[i] - mean) ** 2 for i in counted) / (total - 1)
-        spread = math.sqrt(variance + TINY) if guard == "variance" else math.sqrt(variance) + TINY
+        spread = math.sqrt(variance + TINY)
         for i in counted:
             whitened[i] = (values[i] - mean) / spread
     return whitened
@@ -60,7 +57,6 @@ def component_advantages(
     weights: Mapping[str, float],
     *,
     buffers: Sequence[Hashable] | None = None,
-    tokens: Sequence[int] | None = None,
 ) -> list[float]:
     """z of each term in its group, their weighted sum, then `whiten` over the batch.
 
@@ -69,7 +65,7 @@ def component_advantages(
     Args:
         components: name -> N scalars. keys: N group keys.
         weights: name -> weight; a term without one counts once.
-        buffers: what is whitened together, e.g. agents; None: the whole batch. tokens: as in `whiten`.
+        buffers: what is whitened together, e.g. agents; None: the whole batch.
 
     Raises:
         ValueError: no component, lengths differ, or a weight names no component.
@@ -82,7 +78,7 @@ def component_advantages(
         [weights.get(name, 1.0) * advantage for advantage in group_advantages(values, keys)]
         for name, values in components.items()
     ]
-    return whiten([math.fsum(row) for row in zip(*terms, strict=True)], buffers, tokens=tokens)
+    return whiten([math.fsum(row) for row in zip(*terms, strict=True)], buffers)
 
 
 def stratified_advantages(

@@ -224,10 +224,10 @@ def _entropy(node: ChainDecision, options: BranchOptions) -> float:
     return surprise(node.candidate.generation.logprobs[: options.tokens])
 
 
-def whole_rollouts(budget: int, *, root_entropy: float, tool_entropy: float, slope: float = 0.5) -> int:
+def whole_rollouts(budget: int, *, root_entropy: float, tool_entropy: float) -> int:
     """How many of the budget are whole rollouts; the rest are branches.
 
-    m = clip(int(n sigmoid(slope (H_root - H_tool))) + 1, 1, n): the more uncertain the question itself is, compared
+    m = clip(int(n sigmoid((H_root - H_tool) / 2)) + 1, 1, n): the more uncertain the question itself is, compared
     with what tools return, the more whole rollouts. H_root: of the first answer to the question; H_tool: mean over
     first tokens after tool results.
     Source: AEPO, arXiv 2510.14545 (as its code has it), n = 16.
@@ -237,7 +237,7 @@ def whole_rollouts(budget: int, *, root_entropy: float, tool_entropy: float, slo
     """
     if budget < 1 or not (math.isfinite(root_entropy) and math.isfinite(tool_entropy)):
         raise ValueError(f"cannot split a budget of {budget} by entropies {root_entropy} and {tool_entropy}")
-    share = (1 + math.tanh(slope * (root_entropy - tool_entropy) / 2)) / 2  # sigmoid without overflow
+    share = (1 + math.tanh((root_entropy - tool_entropy) / 4)) / 2  # sigmoid without overflow
     return min(int(budget * share) + 1, budget)
 
 

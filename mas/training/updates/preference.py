@@ -22,9 +22,9 @@ from mas.training.advantages.tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.losses.preference import PreferenceLoss, preference_loss
-from mas.training.metric_accumulator import MetricAccumulator, Metrics
 from mas.training.rewards import OUTCOME, rewards_of, total_reward
 from mas.training.sampling.attempts import repaired
+from mas.training.step_metrics import MetricAccumulator, Metrics
 from mas.training.updates.update import UpdateResult
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)
@@ -61,7 +61,7 @@ def preferred(turns: Sequence[Turn], values: Sequence[float], options: Preferenc
 class Preference:
     """Labels the turns as `algorithm.preference` says, and lets the learner imitate and prefer.
 
-    Every adapter has a loss of its own: means over all positives and all pairs of the roles that speak through it, in
+    Every adapter has a loss of its own: means over all positives and all pairs of the roles that use it, in
     each minibatch of `learner.minibatches`, which are made of whole groups.
     """
 

@@ -32,12 +32,12 @@ def test_gdpo_tells_a_right_answer_in_bad_form_from_a_wrong_one_in_good_form() -
     assert group_advantages(summed, ["q"] * 4)[1] == group_advantages(summed, ["q"] * 4)[2]
 
 
-def test_a_component_may_be_weighted_whitened_by_tokens_and_by_agent() -> None:
+def test_a_component_may_be_weighted_whitened_by_agent() -> None:
     keys = ["q"] * 4
     accuracy, form = (group_advantages(values, keys) for values in TERMS.values())
     weighted = [2 * a + 0.5 * f for a, f in zip(accuracy, form, strict=True)]
-    found = component_advantages(TERMS, keys, {"accuracy": 2, "format": 0.5}, buffers=[0, 0, 1, 1], tokens=[1, 2, 3, 4])
-    assert found == near(whiten(weighted, [0, 0, 1, 1], tokens=[1, 2, 3, 4]))
+    found = component_advantages(TERMS, keys, {"accuracy": 2, "format": 0.5}, buffers=[0, 0, 1, 1])
+    assert found == near(whiten(weighted, [0, 0, 1, 1]))
     once = component_advantages(TERMS, keys, {"accuracy": 2, "format": 1})
     assert component_advantages(TERMS, keys, {"accuracy": 2}) == once
 

@@ -5,7 +5,7 @@ from pages import blocks
 
 
 def test_the_people_say_what_the_page_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = blocks("docs/counterparts.md", "python")
-    (printed,) = blocks("docs/counterparts.md", "")
+    (example,) = blocks("docs/simulated_users.md", "python")
+    (printed,) = blocks("docs/simulated_users.md", "")
     exec(compile(example.text, "people.py", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
     assert capsys.readouterr().out == printed.text
