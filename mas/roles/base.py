@@ -16,13 +16,11 @@ from mas.core.role import USUAL_ITEMS, EarlierCall, Message, RoleSpec, View
 from mas.core.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import (
     NOTHING_SEEN,
-    answer_text,
     choices_rule,
     kind_rule,
     learned,
     list_rule,
     seen_text,
-    without_thought,
 )
 
 _MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
@@ -35,6 +33,27 @@ def listed(text: str) -> tuple[str, ...]:
     lines = (_MARK.sub("", line, count=1).strip() for line in text.splitlines() if line.strip())
     items = tuple(line for line in lines if line)
     return () if [item.strip(".").casefold() for item in items] == [NOTHING] else items
+
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
+
+def answer_text(begun: str, answer: Payload) -> str:
+    """An earlier answer of a role as its own message in a conversation, without a `<think>` block; empty where nothing
+    was said.
+
+    Args:
+        begun: how the answer was begun for it.
+    """
+    said = answer.text if isinstance(answer, Failure) else answer.content
+    text = without_thought(said if answer.raw is None else answer.raw)
+    return f"{begun}{text}".strip() if text.strip() else ""
+
+
+def without_thought(text: str) -> str:
+    """The text without a closed `<think>` block that it begins with."""
+    thought = _THOUGHT.match(text)
+    return text[thought.end() if thought else 0 :]
 
 
 class PromptedRole:

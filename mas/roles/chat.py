@@ -1,6 +1,5 @@
 """Texts of the instruct prompt that all prompted roles share."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from mas.core.messages import Failure, Payload
@@ -12,7 +11,6 @@ _ANSWERS = {
     "action": "Answer with the action only.",
     "feedback": "Answer with the feedback only: say briefly what should change.",
 }
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _UNREADABLE = "could not be read"
 NOTHING_SEEN = "What is your answer?"
 """The user message of an agent that sees nothing and whose answer has no form."""
@@ -58,24 +56,6 @@ def seen_text(fields: Mapping[str, str], messages: Iterable[Message] = (), answe
         *(_said(message) for message in messages),
     ]
     return "\n".join(line for line in lines if line)
-
-
-def answer_text(begun: str, answer: Payload) -> str:
-    """An earlier answer of a role as its own message in a conversation, without a `<think>` block; empty where nothing
-    was said.
-
-    Args:
-        begun: how the answer was begun for it.
-    """
-    said = answer.text if isinstance(answer, Failure) else answer.content
-    text = without_thought(said if answer.raw is None else answer.raw)
-    return f"{begun}{text}".strip() if text.strip() else ""
-
-
-def without_thought(text: str) -> str:
-    """The text without a closed `<think>` block that it begins with."""
-    thought = _THOUGHT.match(text)
-    return text[thought.end() if thought else 0 :]
 
 
 def _said(message: Message) -> str:

@@ -164,7 +164,7 @@ class Flow(FlowState, frozen=True):
         past: tuple[EarlierCall, ...] = ()
         if spec.history:
             past = (*self.past.get(agent, ()), *self._calls(agent, observation))[-spec.history :]
-        elif spec.shows_past:
+        elif spec.history is None and spec.ask is None:
             past = self._calls(agent, observation)
         return View(observation=observation, messages=self.messages(agent), own=self.own(agent), past=past)
 
