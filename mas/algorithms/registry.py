@@ -18,7 +18,7 @@ _OTHERS = ("base", "registry", "settings")
 SHIPPED: dict[str, str] = {
     module.name: f"mas.algorithms.{module.name}"
     for module in iter_modules([str(Path(__file__).parent)])
-    if module.name not in _OTHERS
+    if module.name.isidentifier() and not module.ispkg and module.name not in _OTHERS
 }
 """Those of mas: name -> module, which has it as `algorithm`."""
 
@@ -38,7 +38,9 @@ def find_algorithm(name: str) -> Algorithm[Any]:
         ConfigError: there is no such file, module or entry point, it cannot be imported, or it has no such algorithm.
     """
     if name in SHIPPED:
-        own: Algorithm[Any] = import_module(SHIPPED[name]).algorithm
+        own: Algorithm[Any] | None = getattr(import_module(SHIPPED[name]), "algorithm", None)
+        if own is None:
+            raise ConfigError(f"{SHIPPED[name]} has no `algorithm`: a file of that folder is one algorithm")
         return own
     offered = installed()
     place = offered.get(name, name)

@@ -72,8 +72,9 @@ class RayLink(Link):
         """Make the actor and wait until it runs; again if its node goes before that."""
         limit_s = self._session.options.start_s / 2
         for remaining in reversed(range(_PLACINGS)):
-            check = partial(check_fits_node, self._name, self._spec.cpus, self._spec.gpus)
-            await self._session.blocking("counting resources", check)
+            if self._session.placing(self._name) == "DEFAULT":  # a place that is held may be on a node still to come
+                check = partial(check_fits_node, self._name, self._spec.cpus, self._spec.gpus)
+                await self._session.blocking("counting resources", check)
             self._actor = await self._session.blocking(f"making {self._name}", self._make)
             try:
                 async with asyncio.timeout(limit_s):

@@ -20,8 +20,8 @@ from mas.cluster.resources import asked_text
 from mas.core.errors import ClusterError, NoResources
 
 _SLACK = 1e-9
-_SLICE_S = 0.25
-"""How long Ray is waited for at a time: what cancels the wait comes through in between."""
+_POLL_S = 0.25
+"""How often Ray is asked whether it holds a group."""
 
 
 class RayReservation:
@@ -48,8 +48,8 @@ class RayReservation:
         try:
             async with asyncio.timeout(limit_s):
                 group = await self._session.blocking("reserving resources", self._make)
-                while not await self._session.blocking("reserving resources", partial(group.wait, _SLICE_S)):
-                    pass
+                while not await self._session.blocking("reserving resources", partial(_is_held, group)):  # noqa: ASYNC110 - Ray tells of no event
+                    await asyncio.sleep(_POLL_S)
         except BaseException as error:  # also if cancelled: nothing stays held
             with suppress(ClusterError):  # the first error says more; leaving the cluster tries again
                 await self.release()
@@ -71,7 +71,7 @@ class RayReservation:
         """Whether the bundle of a worker was lost with its node, and is on no other one yet. Asks Ray, and blocks."""
         if self._group is None or name not in self._index:
             return False
-        return bool(placement_group_table(self._group)["state"] != "CREATED")
+        return not _is_held(self._group)
 
     def _make(self) -> PlacementGroup:
         strategy = (self._session.options.strategy or "pack").upper()
@@ -85,9 +85,9 @@ class RayReservation:
 
     def _check_totals(self) -> None:
         """Refuse at once what could never be held. To a Ray that others started, nodes may still come."""
-        for request in self._requests:
-            check_fits_node(request.names[0], request.cpus, request.gpus)
         if self._session.options.address is None:
+            for request in self._requests:
+                check_fits_node(request.names[0], request.cpus, request.gpus)
             there = ray.cluster_resources()
             asked = (sum(bundle.get(name, 0) for bundle in self._bundles) for name in ("CPU", "GPU"))
             if any(number > there.get(name, 0) + _SLACK for number, name in zip(asked, ("CPU", "GPU"), strict=True)):
@@ -103,6 +103,10 @@ class RayReservation:
             f"{asked_text(self._requests)}, and {after}on all nodes {shown}, so none was started: take fewer "
             "processes, ask for less, add a node, or wait until what others hold is free"
         )
+
+
+def _is_held(group: PlacementGroup) -> bool:
+    return bool(placement_group_table(group)["state"] == "CREATED")
 
 
 def _bundle(request: ResourceRequest) -> dict[str, float]:

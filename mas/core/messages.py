@@ -6,8 +6,9 @@ Leaves out on purpose: serialisation for a wire, and where long payloads are kep
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from inspect import get_annotations
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,6 +38,15 @@ class Payload(BaseModel):
     kind: ClassVar[str] = "payload"
     is_reference: ClassVar[bool] = False
     raw: str | None = Field(default=None, exclude_if=lambda raw: raw is None)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "raw" in get_annotations(cls):
+            raise TypeError(f"{cls.__name__} has a field 'raw', which every payload has: give it another name")
+
+    def without_raw(self) -> Self:
+        """The payload as others get it."""
+        return self if self.raw is None else self.model_copy(update={"raw": None})
 
     @property
     def route(self) -> str | None:

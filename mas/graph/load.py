@@ -20,7 +20,7 @@ from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
 from mas.graph.wiring import seat_of
-from mas.protocols.written import MADE, team_of
+from mas.protocols.written import MADE, protocol_team
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -70,18 +70,16 @@ def _with_protocol(content: dict[str, Any], where: str) -> dict[str, Any]:
         raise GraphError(
             f"{where} is not a team: it has a protocol, which says {', '.join(both)}: leave out one of both"
         )
-    roles = content.get("roles", {})
-    if not isinstance(roles, Mapping):
-        raise GraphError(f"{where} is not a team: with a protocol, 'roles' maps names to roles; it is {_shown(roles)}")
-    read = {
-        str(name): _checked(RoleSpec, role, f"{where} is not a team: role {name!r}") for name, role in roles.items()
-    }
+    kept = {key: value for key, value in content.items() if key != "protocol"}
+    # with any edges: what is wrong with the other keys is told first, all of it
+    written = _checked(TeamSpec, {"roles": {}, **kept, "edges": (), "output": ""}, f"{where} is not a team")
+    policies = written.policies.values()
+    stand_ins = {name for one in policies for name in (one.fallback, one.compensation) if name is not None}
     try:
-        team = team_of(str(content.get("name")), content["protocol"], read)
+        team = protocol_team(written.name, content["protocol"], written.roles, stand_ins)
     except ConfigError as error:
         raise GraphError(f"{where} is not a team: {error}") from error
-    made = {key: getattr(team, key) for key in ("roles", *MADE)}
-    return {key: value for key, value in content.items() if key != "protocol"} | made
+    return kept | {key: value for key in ("roles", *MADE) if (value := getattr(team, key))}
 
 
 def _member(name: object, value: object, where: str, folder: Path, within: tuple[str, ...]) -> object:
@@ -130,7 +128,10 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
     place = detail["loc"]
     key = ".".join(str(part) for part in place) or "the whole"
     if detail["type"] == "extra_forbidden":
-        options = _model_at(place, root).model_fields
+        options = [
+            *_model_at(place, root).model_fields,
+            *(["protocol"] if root is TeamSpec and len(place) == 1 else []),
+        ]
         return f"unknown key {key!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"

@@ -215,12 +215,7 @@ def _staged(stages: Sequence[Sequence[str]], roles: dict[str, RoleSpec], agents:
     """Everybody of a stage is heard by everybody of the next; the first of the last one acts."""
     edges = [EdgeSpec(source=a, target=b) for one, after in itertools.pairwise(stages) for a in one for b in after]
     everybody = {**agents, **{agent: agent for agent in roles if agent not in agents.values()}}
-    return TeamSpec(name=name, roles=roles, agents=_renamed(everybody), edges=tuple(edges), output=stages[-2][0])
-
-
-def _renamed(agents: Mapping[str, Any]) -> dict[str, Any]:
-    """The agents of a team; none need to be named where each is called like its role."""
-    return {} if all(agent == role for agent, role in agents.items()) else dict(agents)
+    return TeamSpec(name=name, roles=roles, agents=everybody, edges=tuple(edges), output=stages[-2][0])
 
 
 def _fan(
@@ -238,7 +233,7 @@ def _fan(
     return TeamSpec(
         name=name,
         roles={**first, **roles, "judge": judge},
-        agents=_renamed({**{agent: agent for agent in first}, **workers, "judge": "judge"}),
+        agents={**{agent: agent for agent in first}, **workers, "judge": "judge"},
         edges=(*edges, EdgeSpec(source="judge", target=DONE)),
         output="judge",
     )

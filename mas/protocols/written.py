@@ -1,6 +1,7 @@
 """Protocols in a team's file: `protocol: NAME` in place of edges, and the roles of the file in its places."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
@@ -29,13 +30,15 @@ PROTOCOLS: Mapping[str, Callable[..., TeamSpec]] = {
 """Those that a file can name. `nested` is not among them: its members are teams."""
 MADE = ("agents", "edges", "joins", "output", "seats")
 """Keys of a team that its protocol gives."""
-_LISTS = ("stages", "workers", "debaters", "players")
+_LISTS = frozenset({"stages", "workers", "debaters", "players"})
 """Parameters that take all roles which are not named otherwise."""
 _AGENTS = {"role": "solo"}
 """The agent whose role a parameter is, where it is not called like it."""
 
 
-def team_of(name: str, protocol: object, roles: Mapping[str, RoleSpec]) -> TeamSpec:
+def protocol_team(
+    name: str, protocol: object, roles: Mapping[str, RoleSpec], stand_ins: Collection[str] = ()
+) -> TeamSpec:
     """The team of a protocol.
 
     Args:
@@ -43,11 +46,12 @@ def team_of(name: str, protocol: object, roles: Mapping[str, RoleSpec]) -> TeamS
         protocol: a name, or a mapping with `name` and the protocol's options, such as `{name: vote, voters: 5}`.
         roles: by the names of the protocol's parameters; one that is left out is the built-in one. Where it takes any
             number of them (`pipeline`, `fan_out`, `debate`, `self_play`), in their order.
+        stand_ins: fallbacks and compensations that the team's policies name: roles that may have no place.
 
     Raises:
         ConfigError: there is no such protocol, option or role, or they make no team.
     """
-    options: dict[str, Any] = {"name": protocol} if isinstance(protocol, str) else _mapping(protocol)
+    options: dict[Any, Any] = {"name": protocol} if isinstance(protocol, str) else _mapping(protocol)
     chosen = options.pop("name", None)
     make = PROTOCOLS.get(chosen) if isinstance(chosen, str) else None
     if make is None:
@@ -56,25 +60,40 @@ def team_of(name: str, protocol: object, roles: Mapping[str, RoleSpec]) -> TeamS
     known = [one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
     for key, value in options.items():
         if key not in known:
-            raise ConfigError(f"protocol {chosen} has no option {key!r}. {did_you_mean(key, known)}")
+            raise ConfigError(f"protocol {chosen} has no option {key!r}. {did_you_mean(str(key), known)}")
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(f"protocol {chosen}: {key} is {value!r}, but a whole number was expected")
-    left, given = dict(roles), dict[str, Any]()
-    places = {_AGENTS.get(one.name, one.name): one.name for one in parameters if one.name not in known}
-    for agent, parameter in places.items():
-        if agent not in _LISTS and agent in left:
-            given[parameter] = left.pop(agent)
-    rest = next((parameter for parameter in places if parameter in _LISTS), None)
-    if rest is not None:
-        given[rest] = left
-    elif left:
-        raise ConfigError(
-            f"protocol {chosen} has no role {next(iter(left))!r}. {did_you_mean(next(iter(left)), places)}"
-        )
+    places = {_AGENTS.get(one.name, one.name): one.name for one in parameters if one.name not in {*known, *_LISTS}}
+    given: dict[str, Any] = {parameter: roles[agent] for agent, parameter in places.items() if agent in roles}
+    others = {agent: role for agent, role in roles.items() if agent not in places}
+    several = next((one for one in parameters if one.name in _LISTS), None)
+    if several is None:
+        aside = {role: spec for role, spec in others.items() if role in stand_ins}
+        for role in others.keys() - aside.keys():
+            raise ConfigError(f"protocol {chosen} has no role {role!r}. {did_you_mean(role, places)}")
+        team = make(**given, **options, name=name)
+        return team.model_copy(update={"roles": {**team.roles, **aside}}) if aside else team
+    _check_members(str(chosen), others, places, stand_ins)
+    if others or several.default is Parameter.empty:
+        given[several.name] = others
     return make(**given, **options, name=name)
 
 
-def _mapping(protocol: object) -> dict[str, Any]:
+def _check_members(
+    protocol: str, members: Mapping[str, RoleSpec], places: Mapping[str, str], stand_ins: Collection[str]
+) -> None:
+    """Refuse a role that would become one more member, and was probably meant as something else."""
+    for role in members:
+        if near := get_close_matches(role, places, n=1, cutoff=0.8):
+            raise ConfigError(f"protocol {protocol} would take role {role!r} for one more member: is it {near[0]!r}?")
+        if role in stand_ins:
+            raise ConfigError(
+                f"protocol {protocol} would take role {role!r} for one more member, and a policy names it as a "
+                "stand-in: write the edges of this team out"
+            )
+
+
+def _mapping(protocol: object) -> dict[Any, Any]:
     if not isinstance(protocol, Mapping):
         raise ConfigError(f"protocol is {protocol!r}, but a name, or a mapping with `name` and options, was expected")
     return dict(protocol)

@@ -150,7 +150,7 @@ class AgentClient:
         agent, turn = point.agent, point.turn
         name = policy_of(self._policies, agent).compensation
         assert name is not None
-        view = View(observation=point.observations[agent_of(agent)], messages=(Message(agent, output),))
+        view = View(observation=point.observations[agent_of(agent)], messages=(Message(agent, output.without_raw()),))
         visit, log = point.flow.visits(agent), self.logs.get(episode)
         seed = derive_seed("undo", episode, turn, agent, visit)
         policy, note = policy_of(self._policies, name), self._note_of(episode)

@@ -112,8 +112,7 @@ class MutableFlow:
             self.status[node] = WAITING
             self.evaluate(node)
             return
-        told = payload if payload.raw is None else payload.model_copy(update={"raw": None})
-        self.send(node, (Message(self.wiring.spoken[node], told),), payload)
+        self.send(node, (Message(self.wiring.spoken[node], payload.without_raw()),), payload)
 
     def speak_as(self, node: int, number: int, payload: Payload) -> None:
         """Record the output of an instance of a mapped agent; the last one lets the agent speak."""

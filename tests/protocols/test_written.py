@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mas import protocols
+from mas import protocols, scenarios
 from mas.core.errors import GraphError
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
@@ -77,6 +77,38 @@ def test_other_keys_stand_beside_it_and_roles_may_be_left_out_or_files(tmp_path:
     assert load_team({"name": "t", "protocol": "plan_execute"}) == protocols.plan_execute(name="t")
 
 
+def test_a_further_role_is_the_stand_in_that_a_policy_names() -> None:
+    policies = {"executor": {"fallback": "backup"}}
+    roles = {"executor": dict(ROLE), "backup": dict(ROLE)}
+    team = load_team({"name": "t", "protocol": "plan_execute", "roles": roles, "policies": policies})
+    assert team.stand_ins() == ("backup",)
+    assert list(compile_team(team, build_roles(team)).agents) == ["planner", "executor"]
+
+
+def test_members_that_are_left_out_are_the_built_in_ones() -> None:
+    assert load_team({"name": "t", "protocol": "debate"}) == protocols.debate(name="t")
+
+
+def around(team: str) -> dict[str, Any]:
+    """A team whose one member is the team of a file."""
+    edges = ["start -> one", "one -> done"]
+    return {"name": "o", "roles": {}, "agents": {"one": {"team": team}}, "edges": edges, "output": "one"}
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if name != "self_play"])
+def test_a_team_with_a_protocol_can_play_within_another(name: str, tmp_path: Path) -> None:
+    protocol, roles, make = MADE[name]
+    inner = {"name": "t", "protocol": protocol, "roles": {role: dict(ROLE) for role in roles}}
+    (tmp_path / "inner.yaml").write_text(yaml.safe_dump(inner, sort_keys=False))
+    team = load_team(around(str(tmp_path / "inner.yaml")))
+    assert set(team.members()) == {f"one.{agent}" for agent in make().members()}
+
+
+def test_a_shipped_team_can_play_within_another() -> None:
+    shop = str(Path(scenarios.__file__).parent / "shop" / "team.yaml")
+    assert set(load_team(around(shop)).members()) == {"one.customer", "one.seller"}
+
+
 @pytest.mark.parametrize(
     ("team", "text"),
     [
@@ -89,8 +121,18 @@ def test_other_keys_stand_beside_it_and_roles_may_be_left_out_or_files(tmp_path:
         ({"protocol": {"name": "vote", "voters": 0}}, "there is no worker"),
         ({"protocol": "pipeline"}, "no stages"),
         ({"protocol": "plan_execute", "roles": {"plannr": {}}}, r"has no role 'plannr'\. Did you mean 'planner'\?"),
-        ({"protocol": "solo", "roles": {"solo": {"maxtokens": 3}}}, "role 'solo'.*'maxtokens'"),
-        ({"protocol": "solo", "roles": ["solo"]}, "'roles' maps names to roles"),
+        ({"protocol": {"name": "vote", 5: 3}}, "vote has no option 5"),
+        ({"protocol": "fan_out", "roles": {"a": {}, "judg": {}}}, "role 'judg' for one more member: is it 'judge'"),
+        (
+            {"protocol": "pipeline", "roles": {"a": {}, "b": {}}, "policies": {"a": {"fallback": "b"}}},
+            "a policy names it as a stand-in: write the edges of this team out",
+        ),
+        (
+            {"protocol": "solo", "budgt": 3, "roles": {"solo": {"maxtokens": 3}, "b": {"tipe": "x"}}},
+            "'roles.solo.maxtokens'.*'roles.b.tipe'.*'budgt'",
+        ),
+        ({"protocl": "solo"}, r"unknown key 'protocl'.* Did you mean 'protocol'"),
+        ({"protocol": "solo", "roles": ["solo"]}, "'roles' is"),
         ({"protocol": "solo", "edges": ["start -> solo"]}, "which says edges: leave out one of both"),
     ],
 )

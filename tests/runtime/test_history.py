@@ -178,3 +178,15 @@ async def test_thoughts_are_not_repeated_and_failures_are() -> None:
     asked = await conversations(spec, lambda prompt, seed: ("<think>x</think> a", "oh", "c")[seed], 3)
     assert asked[2][2::2] == ["assistant: a", "assistant: oh"]
     assert asked[2][3] == "user: Said: a. Go on."
+
+
+def test_the_text_behind_a_payload_reaches_nobody_else() -> None:
+    said = Note(text="yes", raw="<think>secret</think> yes")
+    flow = Flow.start(loop_plan()).begin("a").complete("a", said)
+    (message,) = flow.messages("b")
+    assert (message.payload, flow.own("a")) == (Note(text="yes"), (said,))
+    assert said.without_raw() == Note(text="yes")
+    with pytest.raises(TypeError, match="Own has a field 'raw'"):
+
+        class Own(Payload):
+            raw: str
