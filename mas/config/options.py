@@ -117,11 +117,16 @@ class ModelOptions(Options):
         return [self.lora, *(self.lora_of(name) for name in self.adapters)]
 
 
+USUAL_PLACES = 8
+"""Adapter versions in one batch of vLLM, where neither `engine.adapters` nor a team says more."""
+
+
 class EngineOptions(Options):
     """Who serves the base and its adapters while a team plays.
 
-    `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches, `restarts`
-    times it is started again if it dies, and `vllm` passes further options of its engine on (`max_num_seqs`, ...).
+    `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches (None: as many
+    as a team can have in flight, 8 at least), `restarts` times it is started again if it dies, and `vllm` passes
+    further options of its engine on (`max_num_seqs`, ...).
     `vllm_server` is a `vllm serve` elsewhere, which trains, too; `openai` plays what any server serves; both are
     described by `remote`.
     `cpu_lora`: on a CPU mas adds the adapters, as vLLM's own code is slower, and wrong for the bare base once all
@@ -129,11 +134,16 @@ class EngineOptions(Options):
     """
 
     name: Literal["transformers", "vllm", "vllm_server", "openai"] = "transformers"
-    adapters: Positive = 8
+    adapters: Positive | None = None
     restarts: Count = 2
     cpu_lora: bool = True
     vllm: dict[str, Any] = Field(default_factory=dict)
     remote: RemoteOptions = RemoteOptions()
+
+    @property
+    def places(self) -> int:
+        """How many adapter versions fit into one batch of vLLM."""
+        return USUAL_PLACES if self.adapters is None else self.adapters
 
     @model_validator(mode="after")
     def _tokens_are_trained(self) -> Self:

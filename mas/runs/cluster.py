@@ -112,8 +112,8 @@ def _engine_lines(setup: Setup, found: "ClusterPlan") -> list[str]:
     if name == "vllm":
         room = vllm_adapters(setup, slots)
         line = f"vLLM: max_loras of at least {slots.slots}, max_cpu_loras no less; mas sets both from engine.adapters"
-        enough = setup.engine.adapters >= slots.versions
-        is_set = f"{setup.engine.adapters} is enough" if enough else f"set engine.adapters={room}"
+        enough = setup.engine.places >= slots.versions
+        is_set = f"{setup.engine.places} is enough" if enough else f"leave it out, or set engine.adapters={room}"
         return [f"{line}: {is_set}"]
     if name == "vllm_server":
         return [f"vLLM: vllm serve --max-loras {slots.slots} --max-cpu-loras {slots.slots} or more"]

@@ -11,14 +11,15 @@ from functools import partial
 
 from mas.config.checks import check_peers
 from mas.config.custom_algorithm import method_of
-from mas.config.options import Config, ScenarioOptions
+from mas.config.options import Config, EngineOptions, ScenarioOptions
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.scenario import Scenario
+from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.scenarios.catalogue import longest, untaught
-from mas.training.setup import Setup, TrainSetup, compiled, plan_tasks
+from mas.training.setup import Setup, TrainSetup, compiled, plan_tasks, trainable_adapters
 from mas.training.tasks.plan import build_arms
 
 
@@ -83,7 +84,7 @@ def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
         plan=compiled(team),
         algorithm=config.algorithm,
         model=config.model,
-        engine=config.engine,
+        engine=_engine_of(config, team),
         peers=config.peers,
         learner=config.learner,
         train=config.train,
@@ -91,6 +92,15 @@ def resolve(config: Config, scenario: Scenario | None = None) -> Setup:
         cluster=config.cluster,
         method=method_of(config.algorithm),
     )
+
+
+def _engine_of(config: Config, team: TeamSpec) -> EngineOptions:
+    """The engine's options; vLLM has room for every adapter version that can be in flight: A x (k + 2)."""
+    engine = config.engine
+    if engine.name != "vllm" or engine.adapters is not None or config.algorithm.is_training_free:
+        return engine
+    names = set(trainable_adapters(team, config.algorithm.policy).values())
+    return engine.model_copy(update={"adapters": max(engine.places, len(names) * (config.train.staleness + 2))})
 
 
 def with_tasks(config: Config, played: Setup) -> TrainSetup:

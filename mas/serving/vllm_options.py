@@ -97,8 +97,8 @@ def vllm_arguments(base: BaseModel, options: EngineOptions, rank: int) -> Any:
         dtype=base.options.dtype,
         max_model_len=base.limits.context,
         enable_lora=True,
-        max_loras=options.adapters + needs_bare(base, worker),
-        max_cpu_loras=4 * options.adapters,
+        max_loras=options.places + needs_bare(base, worker),
+        max_cpu_loras=4 * options.places,
         max_lora_rank=room,
         # Without it vLLM wraps the head, too, and dies where prompts are scored beside other requests.
         lora_target_modules=sorted(base.options.targets),

@@ -123,8 +123,11 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
     elif setup.team.budget.run != Budget():
         why = "which batch uses up the team's budget.run would depend on what was quick: leave it out"
     needed = len(set(setup.trained_adapters.values())) * (staleness + 1)
-    if not why and engine.name == "vllm" and needed > engine.adapters:
-        why = f"{needed} adapter versions speak at once, and engine.adapters is {engine.adapters}: set it to {needed}"
+    if not why and engine.name == "vllm" and needed > engine.places:
+        why = (
+            f"{needed} adapter versions are used at once, and engine.adapters is {engine.places}: leave it out, or set "
+            f"it to {needed}"
+        )
     if why:
         raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
 

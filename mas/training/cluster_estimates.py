@@ -192,7 +192,7 @@ def rows_in_flight(setup: Setup, engines: int, *, is_evaluating: bool, is_sampli
 
 def vllm_adapters(setup: Setup, slots: AdapterSlots) -> int:
     """`engine.adapters` that vLLM needs at least, or has."""
-    return max(slots.versions, setup.engine.adapters) if setup.engine.name == "vllm" else slots.versions
+    return max(slots.versions, setup.engine.places) if setup.engine.name == "vllm" else slots.versions
 
 
 def _engine(setup: Setup, footprint: Footprint, work: Work, slots: AdapterSlots, rows: int) -> ProcessNeeds:

@@ -96,7 +96,9 @@ def test_a_plan_says_what_each_process_needs_and_how_many_slots(
 
     vllm = mas(*words[:-1], "train.staleness=4", "engine.name=vllm", "--memory", "1")
     assert "max_loras of at least 13, max_cpu_loras no less" in vllm.out
-    assert "set engine.adapters=12" in vllm.out
+    assert "engine.adapters: 12 is enough" in vllm.out
+    few = mas(*words[:-1], "train.staleness=4", "engine.name=vllm", "engine.adapters=8", "--memory", "1")
+    assert "leave it out, or set engine.adapters=12" in few.out
     enough = mas(*words, "engine.name=vllm", "--memory", "1")
     assert "engine.adapters: 8 is enough" in enough.out
     server = mas(*words, "engine.name=vllm_server", "--memory", "1")

@@ -118,6 +118,22 @@ def test_rows_in_flight_are_those_of_all_batches_or_of_an_evaluation_beside_them
     assert rows_in_flight(setup_of(*words), engines, is_evaluating=True, is_sampling=True) == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        ((), 8),
+        (("train.staleness=1",), 8),
+        (("train.staleness=4",), 12),
+        (("train.staleness=4", "algorithm.policy=shared"), 8),
+        (("train.staleness=4", "engine.adapters=20"), 20),
+        (("engine.adapters=2",), 2),
+    ],
+)
+def test_places_for_adapters_follow_from_the_roles_and_the_staleness(words: tuple[str, ...], places: int) -> None:
+    """Two roles, each with the versions of k + 1 batches and the one that is joined next."""
+    assert setup_of("engine.name=vllm", *words).engine.places == places
+
+
 def test_vllm_has_places_of_a_possible_rank_in_the_type_of_the_model() -> None:
     words = ("engine.name=vllm", "model.dtype=bfloat16", "model.lora.rank=10")
     setup = setup_of(*words, "engine.adapters=4", "train.staleness=1", "cluster.engines=1")

@@ -318,7 +318,10 @@ def test_where_batches_cannot_be_in_flight_is_said(base: BaseModel) -> None:
         Trainer(resolve_training(config_of(1, tasks=again)), base)
     engine = {"name": "vllm", "adapters": 5}
     slots = config_of(2).model_dump() | {"engine": engine}
-    with pytest.raises(ConfigError, match=r"6 adapter versions speak at once, and engine\.adapters is 5: set it to 6"):
+    with pytest.raises(
+        ConfigError,
+        match=r"6 adapter versions are used at once, and engine\.adapters is 5: leave it out, or set it to 6",
+    ):
         check_staleness(resolve_training(Config.model_validate(slots)), is_distributed=False)
     check_staleness(resolve_training(config_of(0, tasks=again)), is_distributed=True)
 
