@@ -11,6 +11,8 @@ What is named in `__all__` is loaded when it is first used: importing mas loads 
 
 from typing import TYPE_CHECKING
 
+from mas.core.version import VERSION
+
 if TYPE_CHECKING:
     from mas import protocols as protocols
     from mas.api.evaluate import evaluate as evaluate
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from mas.config.stored_run import load_run_config as load_run_config
     from mas.config.trust import trusting as trusting
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "League",
     "Run",

@@ -17,7 +17,6 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from mas import __version__
 from mas.api.train import train_setup
 from mas.broker.command import broker
 from mas.bus.command import deadletters
@@ -29,6 +28,7 @@ from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
+from mas.core.version import VERSION
 from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
@@ -74,7 +74,7 @@ app.command()(sandbox)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mas {__version__}")
+        typer.echo(f"mas {VERSION}")
         raise typer.Exit
 
 

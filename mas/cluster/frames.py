@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from mas import __version__
 from mas.cluster.records import Outcome
+from mas.core.version import VERSION
 
 MARGIN: Final = 1 << 20
 """What a frame may hold beside its payload: names, and tracebacks."""
@@ -25,7 +25,7 @@ class StartRequest(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     """The directory of objects."""
     limit: int
     """The largest payload in bytes."""
-    version: str = __version__
+    version: str = VERSION
     """Of mas in the driver."""
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from mas import __version__
+from mas.core.version import VERSION
 
 State = Literal["starting", "alive", "stopped", "lost"]
 
@@ -29,7 +29,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of numeric libraries: OMP_NUM_THREADS and its like."""
     environment: tuple[str, ...] = ()
     """Names of variables that it gets beside the usual ones and those of the cluster."""
-    version: str = __version__
+    version: str = VERSION
     """Of mas in the driver."""
 
 

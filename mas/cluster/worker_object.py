@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-import mas
 from mas.cluster.records import Done, FailedCall, Outcome
 from mas.core.errors import ClusterError
+from mas.core.version import VERSION
 
 _TEXT, _TRACEBACK = 2_000, 20_000
 """Characters that travel."""
@@ -98,10 +98,10 @@ class WorkerObject:
 
 
 def _check_version(driver: str) -> None:
-    if driver != mas.__version__:
+    if driver != VERSION:
         raise ClusterError(
-            f"the driver has mas {driver}, and node {platform.node()} has mas {mas.__version__} in "
-            f"{Path(mas.__file__).parent}: install one version on all machines, and give the command again"
+            f"the driver has mas {driver}, and node {platform.node()} has mas {VERSION} in "
+            f"{Path(__file__).parents[1]}: install one version on all machines, and give the command again"
         )
 
 

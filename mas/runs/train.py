@@ -101,8 +101,7 @@ def train_in_directory(
     RunDirectory.check(path, resume=resume)
     if list_checkpoints(path / "checkpoints"):
         _check_team(path / TEAM_FILE, setup.team)
-    base = _base(setup, console)
-    config = _with_start(config, path, resume=resume)
+    base, config = _base(setup, console), _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
     if base is not None:
         _check_base(config, setup, base, path)

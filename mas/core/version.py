@@ -1,0 +1,5 @@
+"""The version of mas."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
