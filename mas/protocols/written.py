@@ -1,6 +1,9 @@
-"""Protocols in a team's file: `protocol: NAME` in place of edges, and the roles of the file in its places."""
+"""Protocols in a team's file: `protocol: NAME` in place of edges, and the roles of the file in its places.
 
-from collections.abc import Callable, Collection, Mapping
+A pipeline is written as its order, `protocol: planner -> executor`: tools that write YAML may sort a mapping.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
@@ -24,13 +27,15 @@ from mas.protocols.teams import (
 PROTOCOLS: Mapping[str, Callable[..., TeamSpec]] = {
     protocol.__name__: protocol
     for protocol in (
-        critique_and_refine, debate, fan_out, pipeline, plan_execute, plan_execute_verify, self_play, solo, vote,
+        critique_and_refine, debate, fan_out, plan_execute, plan_execute_verify, self_play, solo, vote,
     )
 }  # fmt: skip
-"""Those that a file can name. `nested` is not among them: its members are teams."""
+"""Those that a file can name, beside a pipeline. `nested` is not among them: its members are teams."""
+_THEN = "->"
+_SHOWN = "planner -> executor"
 MADE = ("agents", "edges", "joins", "output", "seats")
 """Keys of a team that its protocol gives."""
-_LISTS = frozenset({"stages", "workers", "debaters", "players"})
+_LISTS = frozenset({"workers", "debaters", "players"})
 """Parameters that take all roles which are not named otherwise."""
 _AGENTS = {"role": "solo"}
 """The agent whose role a parameter is, where it is not called like it."""
@@ -43,18 +48,25 @@ def protocol_team(
 
     Args:
         name: of the team.
-        protocol: a name, or a mapping with `name` and the protocol's options, such as `{name: vote, voters: 5}`.
-        roles: by the names of the protocol's parameters; one that is left out is the built-in one. Where it takes any
-            number of them (`pipeline`, `fan_out`, `debate`, `self_play`), in their order.
+        protocol: a name; a mapping with `name` and the protocol's options, such as `{name: vote, voters: 5}`; or the
+            roles of a pipeline in their order, `planner -> executor`.
+        roles: by the names of the protocol's parameters; one that is left out is the built-in one. `fan_out`, `debate`
+            and `self_play` take any number of them.
         stand_ins: fallbacks and compensations that the team's policies name: roles that may have no place.
 
     Raises:
         ConfigError: there is no such protocol, option or role, or they make no team.
     """
+    if isinstance(protocol, str) and _THEN in protocol:
+        return _pipeline(name, [stage.strip() for stage in protocol.split(_THEN)], roles, stand_ins)
     options: dict[Any, Any] = {"name": protocol} if isinstance(protocol, str) else _mapping(protocol)
     chosen = options.pop("name", None)
     make = PROTOCOLS.get(chosen) if isinstance(chosen, str) else None
     if make is None:
+        if chosen == pipeline.__name__:
+            raise ConfigError(
+                f"a pipeline is written as its order, such as 'protocol: {f' {_THEN} '.join(roles) or _SHOWN}'"
+            )
         raise ConfigError(f"there is no protocol {chosen!r}. {did_you_mean(str(chosen), PROTOCOLS)}")
     parameters = [one for one in signature(make).parameters.values() if one.name != "name"]
     known = [one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
@@ -77,6 +89,19 @@ def protocol_team(
     if others or several.default is Parameter.empty:
         given[several.name] = others
     return make(**given, **options, name=name)
+
+
+def _pipeline(name: str, stages: Sequence[str], roles: Mapping[str, RoleSpec], stand_ins: Collection[str]) -> TeamSpec:
+    """Agents one after the other; a further role may be a stand-in."""
+    for role in {*stages, *roles}:
+        times = stages.count(role)
+        if times != 1 and (times or role not in stand_ins):
+            written = f" {_THEN} ".join(stages)
+            raise ConfigError(f"protocol {written!r} has role {role!r} {times} times: each role stands in it once")
+    if missing := [stage for stage in stages if stage not in roles]:
+        raise ConfigError(f"protocol has {missing[0]!r}, which is no role. {did_you_mean(missing[0], roles)}")
+    team = pipeline({stage: roles[stage] for stage in stages}, name=name)
+    return team.model_copy(update={"roles": dict(roles)})
 
 
 def _check_members(

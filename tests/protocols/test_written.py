@@ -21,7 +21,7 @@ ROLE: Mapping[str, Any] = {"type": "executor", "view": "solo", "max_tokens": 3}
 ACT = RoleSpec.model_validate(ROLE)
 MADE: dict[str, tuple[Any, list[str], Callable[[], TeamSpec]]] = {
     "solo": ("solo", ["solo"], lambda: protocols.solo(ACT, name="t")),
-    "pipeline": ("pipeline", ["b", "a"], lambda: protocols.pipeline({"b": ACT, "a": ACT}, name="t")),
+    "pipeline": ("b -> a", ["b", "a"], lambda: protocols.pipeline({"b": ACT, "a": ACT}, name="t")),
     "plan_execute": ("plan_execute", ["executor"], lambda: protocols.plan_execute(executor=ACT, name="t")),
     "plan_execute_verify": (
         {"name": "plan_execute_verify", "revisions": 3},
@@ -60,7 +60,7 @@ def test_a_file_with_a_protocol_is_the_team_that_its_function_makes(name: str, t
 
 
 def test_every_protocol_but_the_one_of_teams_can_be_named() -> None:
-    assert set(PROTOCOLS) == set(protocols.__all__) - {"nested"} == set(MADE)
+    assert set(PROTOCOLS) == set(protocols.__all__) - {"nested", "pipeline"} == set(MADE) - {"pipeline"}
     for make in PROTOCOLS.values():
         options = [one for one in inspect.signature(make).parameters.values() if one.kind is one.KEYWORD_ONLY]
         assert {one.annotation for one in options if one.name != "name"} <= {int, "int"}
@@ -83,6 +83,10 @@ def test_a_further_role_is_the_stand_in_that_a_policy_names() -> None:
     team = load_team({"name": "t", "protocol": "plan_execute", "roles": roles, "policies": policies})
     assert team.stand_ins() == ("backup",)
     assert list(compile_team(team, build_roles(team)).agents) == ["planner", "executor"]
+    roles["planner"] = dict(ROLE)
+    team = load_team({"name": "t", "protocol": "planner -> executor", "roles": roles, "policies": policies})
+    assert team.stand_ins() == ("backup",)
+    assert [(edge.source, edge.target) for edge in team.edges][1] == ("planner", "executor")
 
 
 def test_members_that_are_left_out_are_the_built_in_ones() -> None:
@@ -112,19 +116,22 @@ def test_a_shipped_team_can_play_within_another() -> None:
 @pytest.mark.parametrize(
     ("team", "text"),
     [
-        ({"protocol": "pipelin"}, r"no protocol 'pipelin'\. Did you mean 'pipeline'\?"),
+        ({"protocol": "debat"}, r"no protocol 'debat'\. Did you mean 'debate'\?"),
+        ({"protocol": "pipeline", "roles": {"b": {}, "a": {}}}, "a pipeline is written as its order, .*: b -> a'"),
+        ({"protocol": "a -> b"}, "protocol has 'a', which is no role"),
+        ({"protocol": "a -> b -> a", "roles": {"a": {}, "b": {}}}, "has role 'a' 2 times"),
+        ({"protocol": "a -> b", "roles": {"a": {}, "b": {}, "c": {}}}, "has role 'c' 0 times"),
         ({"protocol": "nested"}, "no protocol 'nested'"),
         ({"protocol": 3}, "protocol is 3, but a name"),
         ({"protocol": {"voters": 2}}, "no protocol None"),
         ({"protocol": {"name": "vote", "voter": 2}}, r"vote has no option 'voter'\. Did you mean 'voters'\?"),
         ({"protocol": {"name": "vote", "voters": "two"}}, "voters is 'two', but a whole number"),
         ({"protocol": {"name": "vote", "voters": 0}}, "there is no worker"),
-        ({"protocol": "pipeline"}, "no stages"),
         ({"protocol": "plan_execute", "roles": {"plannr": {}}}, r"has no role 'plannr'\. Did you mean 'planner'\?"),
         ({"protocol": {"name": "vote", 5: 3}}, "vote has no option 5"),
         ({"protocol": "fan_out", "roles": {"a": {}, "judg": {}}}, "role 'judg' for one more member: is it 'judge'"),
         (
-            {"protocol": "pipeline", "roles": {"a": {}, "b": {}}, "policies": {"a": {"fallback": "b"}}},
+            {"protocol": "self_play", "roles": {"a": {}, "b": {}}, "policies": {"a": {"fallback": "b"}}},
             "a policy names it as a stand-in: write the edges of this team out",
         ),
         (

@@ -199,7 +199,7 @@ def test_a_copied_team_is_held_to_an_answer_by_the_lines_that_it_has(folder: Pat
     (folder / "mine.yaml").write_text(shipped)
     assert find_team(scenario, "mine.yaml").roles["solver"].constraint is None
     lines = '    constraint: {regex: "[0-9]{1,2}"}\n    max_tokens: 5\n'
-    (folder / "mine.yaml").write_text(shipped.replace("edges:\n", f"{lines}edges:\n"))
+    (folder / "mine.yaml").write_text(f"{shipped}{lines}")
     assert find_team(scenario, "mine.yaml") == scenario.teams["planner_solver"]
 
 

@@ -100,7 +100,8 @@ def test_messages_agents_at_once_and_play_outs_need_memory() -> None:
     options = ["scenario=debate", "train.tasks_per_step=2", "train.eval_tasks=3", "algorithm.sampler.candidates=4"]
     more = ["algorithm.sampler.continuations=2", "learner.minibatches=1"]
     setup = resolve(load_config([*options, *more]))
-    letters: Any = SimpleNamespace(chats=False, tokenizer=SimpleNamespace(encode=list))
+    limits = SimpleNamespace(context=10**6)
+    letters: Any = SimpleNamespace(chats=False, limits=limits, tokenizer=SimpleNamespace(encode=list))
     work = Work.bound(setup, letters)
     first, second, judge = (setup.plan.roles[name].spec.max_tokens for name in ("first", "second", "judge"))
     assert setup.plan.agents == ("first", "second", "judge")
