@@ -41,8 +41,12 @@ class MetricsLog:
     def __init__(self, path: Path, tensorboard: Path | None = None) -> None:
         self._path = path
         self._lines = JsonLines(path)
-        self._last_step, self._last_names = _last(path)
-        self._events = None if tensorboard is None else _event_file(tensorboard)
+        try:
+            self._last_step, self._last_names = _last(path)
+            self._events = None if tensorboard is None else _event_file(tensorboard)
+        except BaseException:
+            self._lines.close()
+            raise
 
     def append(self, step: int, metrics: Metrics) -> None:
         """Write the metrics of one step.
@@ -98,7 +102,11 @@ class _EventFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb")
         self._records = RecordWriter(self._file)
-        self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        try:
+            self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        except BaseException:  # the disk is full
+            self.close()
+            raise
 
     def add(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
