@@ -1,4 +1,4 @@
-"""TOPR, arXiv 2503.14286: a good answer weighs 1, a bad one at most its ratio to who sampled it."""
+"""TOPR, arXiv 2503.14286: a good answer has weight 1, a bad one its bounded ratio to the policy that sampled it."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ def loss(signals: Any, options: ToprOptions) -> Any:
     """-w A log pi of each token, w without gradient: 1 where A >= 0, else min(pi(y) / mu(y), bound) of its turn y.
 
     Args:
-        signals: `mas.training.losses.tokens.Signals`; mu is who sampled.
+        signals: `mas.training.losses.tokens.Signals`; mu is the policy that sampled.
 
     Returns:
         A tensor of J numbers, one per token.

@@ -46,7 +46,7 @@ def take_lock(path: Path) -> int:
 
 
 def opened(path: Path, durability: Durability) -> sqlite3.Connection:
-    """Open the file, or make it if there is none, and delete what was of use to an ended process only.
+    """Open the file, or make it if there is none, and delete what only an ended process could use.
 
     Raises:
         JournalError: it is no journal. OSError, sqlite3.Error: it cannot be used.

@@ -30,8 +30,8 @@ class Delivery(StrEnum):
 class Payload(BaseModel):
     """Base of everything an envelope can hold. Frozen; `kind` is its name in teams and on the wire.
 
-    `is_reference`: it says where a payload of the envelope's kind is. `raw`: the model's text that it was read from,
-    for a role that is shown its own answers again; nobody else gets it.
+    `is_reference`: it says where a payload of the envelope's kind is. `raw`: the text of
+    the model that was parsed, kept where the agent may be shown it again; it is not sent to other agents.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,7 @@ class Payload(BaseModel):
             raise TypeError(f"{cls.__name__} has a field 'raw', which every payload has: give it another name")
 
     def without_raw(self) -> Self:
-        """The payload as others get it."""
+        """The payload as it is sent to other agents."""
         return self if self.raw is None else self.model_copy(update={"raw": None})
 
     @property
@@ -138,7 +138,7 @@ class Failure(Text):
 
 
 def parsed_text(payload: Payload | None) -> str:
-    """The content of an output; empty where there is none, or where it did not parse."""
+    """The content of an output, or the empty text if there is no output or it did not parse."""
     return "" if payload is None or isinstance(payload, Failure) else payload.content
 
 

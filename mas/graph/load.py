@@ -71,7 +71,7 @@ def _with_protocol(content: dict[str, Any], where: str) -> dict[str, Any]:
             f"{where} is not a team: it has a protocol, which says {', '.join(both)}: leave out one of both"
         )
     kept = {key: value for key, value in content.items() if key != "protocol"}
-    # with any edges: what is wrong with the other keys is told first, all of it
+    # The protocol is not read yet, so edges are left out: first, all problems of the other keys are reported together.
     written = _checked(TeamSpec, {"roles": {}, **kept, "edges": (), "output": ""}, f"{where} is not a team")
     policies = written.policies.values()
     stand_ins = {name for one in policies for name in (one.fallback, one.compensation) if name is not None}

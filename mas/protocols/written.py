@@ -12,27 +12,15 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
-from mas.protocols.teams import (
-    critique_and_refine,
-    debate,
-    fan_out,
-    pipeline,
-    plan_execute,
-    plan_execute_verify,
-    self_play,
-    solo,
-    vote,
-)
+from mas.protocols import teams
 
-PROTOCOLS: Mapping[str, Callable[..., TeamSpec]] = {
-    protocol.__name__: protocol
-    for protocol in (
-        critique_and_refine, debate, fan_out, plan_execute, plan_execute_verify, self_play, solo, vote,
-    )
-}  # fmt: skip
+_NAMED = (
+    "critique_and_refine", "debate", "fan_out", "plan_execute", "plan_execute_verify", "self_play", "solo", "vote",
+)  # fmt: skip
+PROTOCOLS: Mapping[str, Callable[..., TeamSpec]] = {name: getattr(teams, name) for name in _NAMED}
 """Those that a file can name, beside a pipeline. `nested` is not among them: its members are teams."""
 _THEN = "->"
-_SHOWN = "planner -> executor"
+"""Stands between the roles of a pipeline."""
 MADE = ("agents", "edges", "joins", "output", "seats")
 """Keys of a team that its protocol gives."""
 _LISTS = frozenset({"workers", "debaters", "players"})
@@ -63,10 +51,9 @@ def protocol_team(
     chosen = options.pop("name", None)
     make = PROTOCOLS.get(chosen) if isinstance(chosen, str) else None
     if make is None:
-        if chosen == pipeline.__name__:
-            raise ConfigError(
-                f"a pipeline is written as its order, such as 'protocol: {f' {_THEN} '.join(roles) or _SHOWN}'"
-            )
+        if chosen == "pipeline":
+            order = f" {_THEN} ".join(roles if len(roles) > 1 else ("planner", "executor"))
+            raise ConfigError(f"a pipeline is written as its order, such as 'protocol: {order}'")
         raise ConfigError(f"there is no protocol {chosen!r}. {did_you_mean(str(chosen), PROTOCOLS)}")
     parameters = [one for one in signature(make).parameters.values() if one.name != "name"]
     known = [one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
@@ -100,7 +87,7 @@ def _pipeline(name: str, stages: Sequence[str], roles: Mapping[str, RoleSpec], s
             raise ConfigError(f"protocol {written!r} has role {role!r} {times} times: each role stands in it once")
     if missing := [stage for stage in stages if stage not in roles]:
         raise ConfigError(f"protocol has {missing[0]!r}, which is no role. {did_you_mean(missing[0], roles)}")
-    team = pipeline({stage: roles[stage] for stage in stages}, name=name)
+    team = teams.pipeline({stage: roles[stage] for stage in stages}, name=name)
     return team.model_copy(update={"roles": dict(roles)})
 
 
