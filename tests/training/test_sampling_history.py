@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from words import Free, WordWorld
+from words import Free, UncertainEngine, WordWorld
 
 from mas.bus.memory import MemoryBus
 from mas.config.rewards import RewardOptions
@@ -17,7 +17,6 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
 from mas.serving.model_text import CharacterTokenizer
-from mas.testing.scripted import ScriptedEngine
 from mas.training.rollout import SAMPLERS
 
 TEAM = load_team(
@@ -36,7 +35,7 @@ MODES: dict[str, dict[str, Any]] = {
     "tree": {"mode": "tree", "candidates": 3, "lookahead": "episode", "continuations": 2},
     "tree of a turn": {"mode": "tree", "candidates": 3},
     "full_tree": {"mode": "full_tree", "candidates": 2},
-    "entropy_tree": {"mode": "entropy_tree", "candidates": 4},
+    "entropy_tree": {"mode": "entropy_tree", "candidates": 4, "branch": {"chains": 1}},
 }
 
 
@@ -44,12 +43,15 @@ async def played(options: dict[str, Any], say: Callable[[str, int], str]) -> tup
     """The episodes of one task of three team turns, and every prompt that the engine was sent."""
     asked: list[str] = []
 
-    def answer(prompt: str, adapter: str | None, seed: int) -> str:
+    def answer(prompt: str, number: int) -> str:
         asked.append(prompt)
-        return say(prompt, seed)
+        return say(prompt, number)
+
+    def entropy(prompt: str, word: str) -> float:
+        return float(prompt.count("?"))  # trees branch in later turns
 
     bus, plan = MemoryBus(), compile_team(TEAM, build_roles(TEAM))
-    async with TeamRuntime(plan, ScriptedEngine(answer), bus, adapters={}, chats=True) as runtime:
+    async with TeamRuntime(plan, UncertainEngine(answer, entropy), bus, adapters={}, chats=True) as runtime:
         sampler = SAMPLERS[options["mode"]](runtime, Free(), SamplerOptions.model_validate(options), RewardOptions())
         episodes = await sampler.sample(Task(id="t", seed=0), WordWorld(3), 5)
     await bus.close()
@@ -81,8 +83,8 @@ def is_consistent(prompt: str) -> bool:
 
 @pytest.mark.parametrize("name", MODES)
 async def test_a_prompt_tells_what_was_said_on_its_own_branch(name: str) -> None:
-    # letters by seed, so that branches differ
-    episodes, asked = await played(MODES[name], lambda prompt, seed: f"{'s' if '+' in prompt else 'l'}{seed % 97}")
+    # every draw of one prompt is another word, so that branches differ
+    episodes, asked = await played(MODES[name], lambda prompt, number: f"{'s' if '+' in prompt else 'l'}{number}")
     assert {episode.status for episode in episodes} == {"done"}
     assert all(map(is_consistent, asked))
     assert {len(talk_of(prompt)) for prompt in asked} == {1, 3, 5}
@@ -97,3 +99,5 @@ async def test_a_prompt_tells_what_was_said_on_its_own_branch(name: str) -> None
         talk = talk_of(CharacterTokenizer().decode(turn.prompt_ids))
         assert talk == asked_of(turn.agent, said, words.get((turn.turn, "left"), ""))
     assert {turn.turn for turn in turns.values()} == {0, 1, 2}
+    if name == "entropy_tree":
+        assert max(episode.turns[0].turn for episode in episodes) > 0, "an episode branches off in a later turn"
