@@ -5,7 +5,7 @@ Grammars are read by llguidance, which is imported when the first one is.
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -157,6 +157,23 @@ class Tokenizer(Protocol):
 
         Raises:
             EngineError: the model has no chat template. RefusedRequest: its template does not take these messages.
+        """
+
+    @property
+    def shows_functions(self) -> bool:
+        """Whether the chat template shows functions, and calls as `<tool_call>{"name": ..., "arguments": ...}`."""
+
+    def chat_functions(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        """Token ids of a conversation with functions, for a template that shows them.
+
+        Args:
+            messages: as chat templates take them: `role`, `content`, of an assistant `tool_calls`.
+            tools: functions with JSON Schemas of their parameters.
+
+        Raises:
+            As `chat_messages`.
         """
 
 

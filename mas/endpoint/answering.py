@@ -10,6 +10,7 @@ from mas.endpoint.completions import (
     Delta,
     Wanted,
     complete,
+    has_grammar,
     score_prompt,
     seeds_of,
     texts_of,
@@ -18,6 +19,7 @@ from mas.endpoint.completions import (
 )
 from mas.endpoint.durable_requests import KeptRequests, asked_of
 from mas.endpoint.errors import Refused
+from mas.endpoint.function_calls import Calling, CallReader
 from mas.endpoint.limits import PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.response_format import EndpointReply, Json, Shape
@@ -27,7 +29,10 @@ from mas.endpoint.wire import ChatRequest, CompletionRequest
 NOBODY: AdapterRef | None = None
 """A team's action is made by several adapters, so none is named."""
 
-_MEMBERS_OWN = ("max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "prompt_logprobs")
+_MEMBERS_OWN = (
+    "max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "prompt_logprobs", "top_p",
+    "top_k", "min_p", "response_format", "structured_outputs", "tools", "tool_choice",
+)  # fmt: skip
 """Options that a team cannot honour: its members have their own limits, and their tokens are not shown."""
 
 
@@ -52,6 +57,7 @@ class Answering:
     key: str | None = None
     kept: KeptRequests | None = None
     speaking: set[int] = field(default_factory=set)
+    readers: dict[int, CallReader] = field(default_factory=dict)
     generated: int = 0
 
     async def run(self) -> None:
@@ -64,7 +70,8 @@ class Answering:
         if isinstance(model, TeamModel):
             await self._team(model)
             return
-        wanted = await self.prompts.read(texts_of(self.served, model, self.request), lambda: self._wanted(model))
+        texts, has_form = texts_of(self.served, model, self.request), has_grammar(self.request)
+        wanted = await self.prompts.read(texts, lambda: self._wanted(model), is_slow=has_form)
         await (self._stream(wanted) if self.request.stream else self._whole(wanted))
 
     def _wanted(self, model: str | None) -> Wanted:
@@ -77,12 +84,12 @@ class Answering:
         is_scored = isinstance(self.request, CompletionRequest) and self.request.prompt_logprobs is not None
         prompt = shape.prompt(wanted.prompt_ids, await score_prompt(engine, wanted) if is_scored else None)
         made = await complete(engine, wanted)
-        choices = [
-            shape.choice(one.index, one.text, one.finish, one.stop_reason)
-            | shape.tokens(one.index, one.token_ids, one.logprobs)
-            | prompt
-            for one in made
-        ]
+        choices = []
+        for one in made:
+            reader = self._reader(one.index)
+            text = reader.add(one.text, is_last=True)
+            choice = shape.choice(one.index, text, one.finish, one.stop_reason, reader.calls)
+            choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs) | prompt)
         generated = sum(len(one.token_ids) for one in made)
         self.on_cost(len(wanted.prompt_ids), generated)
         await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
@@ -95,15 +102,22 @@ class Answering:
 
     async def _tell(self, wanted: Wanted, delta: Delta) -> None:
         """Send a piece, unless there is nothing in it that the client asked for."""
-        shape = self.shape
-        choice = shape.delta(delta.index, delta.text, delta.finish, delta.stop_reason)
+        shape, reader = self.shape, self._reader(delta.index)
+        known = len(reader.calls)
+        text = reader.add(delta.text, is_last=bool(delta.finish))
+        choice = shape.delta(delta.index, text, delta.finish, delta.stop_reason, reader.calls, known)
         choice |= shape.tokens(delta.index, delta.token_ids, delta.logprobs)
         self.generated += len(delta.token_ids)
         self.on_cost(0 if self.speaking else len(wanted.prompt_ids), len(delta.token_ids))
         if delta.index not in self.speaking:
             await self._open(wanted, delta, choice)
-        if delta.text or delta.finish or shape.shows_tokens:
+        if text or delta.finish or len(reader.calls) > known or shape.shows_tokens:
             await self.reply.event(shape.chunk([choice], delta.adapter))
+
+    def _reader(self, index: int) -> CallReader:
+        """Reads the calls of functions out of one completion."""
+        calling = Calling.of(self.request) if isinstance(self.request, ChatRequest) else Calling()
+        return self.readers.setdefault(index, CallReader(calling))
 
     async def _open(self, wanted: Wanted, delta: Delta, choice: Json) -> None:
         """Before a choice's first piece: a message's opening, and the prompt's ids where they are wanted."""

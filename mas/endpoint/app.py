@@ -23,6 +23,7 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, check_key, read_body
+from mas.endpoint.responses import ResponsesRequest
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.human import HumanDesk
 
@@ -62,7 +63,7 @@ def build_app(
 
     people = PeoplePages(desk or HumanDesk(), max_body)
 
-    def exchange(kind: type[CompletionRequest] | type[ChatRequest]) -> RequestExchange:
+    def exchange(kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]) -> RequestExchange:
         return RequestExchange(
             kind=kind,
             served=served,
@@ -78,6 +79,7 @@ def build_app(
         routes=[
             Route("/v1/completions", exchange(CompletionRequest), methods=["POST"]),
             Route("/v1/chat/completions", exchange(ChatRequest), methods=["POST"]),
+            Route("/v1/responses", exchange(ResponsesRequest), methods=["POST"]),
             Route("/v1/models", pages.models),
             Route("/v1/models/{name:path}", pages.model),
             Route("/v1/questions", people.questions),
@@ -197,7 +199,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     possible = (
-        "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /v1/questions, GET /health, GET /metrics"
+        "POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, GET /v1/models, GET /v1/questions, "
+        "GET /health, GET /metrics"
     )
     refused = Refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}. Possible: {possible}")
     return JSONResponse(refused.body(), refused.status, dict(error.headers or {}))

@@ -12,9 +12,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from mas.core.concurrency import together
-from mas.core.engine import AdapterRef, Engine, Generation, Request, Sampling, Tokenizer
+from mas.core.engine import AdapterRef, Engine, Generation, Grammar, Request, Sampling, Tokenizer
 from mas.endpoint.errors import Refused
+from mas.endpoint.formats import format_of
+from mas.endpoint.function_calls import Calling, prompt_with_functions
 from mas.endpoint.models import RoleModel, Served
+from mas.endpoint.stop_finder import StopFinder
 from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Sampled
 from mas.serving.detokenizer import Detokenizer
 
@@ -60,39 +63,6 @@ class Delta:
     finish: str
     stop_reason: StopReason
     adapter: AdapterRef | None
-
-
-class StopFinder:
-    """Cuts a text before the first stop string that is complete, whatever pieces it comes in.
-
-    Of two that end together the longer one counts.
-    """
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
-        self._held = ""
-
-    def add(self, text: str) -> tuple[str, str | None]:
-        """The text that is safe to tell, and the stop string that was found, None while there is none."""
-        self._held += text
-        found = [(start + len(stop), start, stop) for stop in self._stops if (start := self._held.find(stop)) >= 0]
-        if found:
-            _, start, stop = min(found)
-            return self._held[:start], stop
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
-        safe = len(self._held) - keep
-        told, self._held = self._held[:safe], self._held[safe:]
-        return told, None
-
-    def end(self) -> str:
-        """What was held back and is no stop string."""
-        held, self._held = self._held, ""
-        return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of the text that the stop string, longer than it, begins with."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
 @dataclass(slots=True)
@@ -160,13 +130,20 @@ def wanted_completion(served: Served, adapter: str | None, request: CompletionRe
         prompt_ids = begin + tokenizer.encode(request.prompt)
     else:
         prompt_ids = request.prompt
-    return _wanted(served, adapter, request, prompt_ids, COMPLETION_TOKENS)
+    return _wanted(served, adapter, request, prompt_ids, format_of(request))
 
 
 def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wanted:
     """What a conversation asks for."""
-    prompt_ids = chat_prompt(served.engine.tokenizer, served.role(adapter), request.messages)
-    return _wanted(served, adapter, request, prompt_ids, None)
+    tokenizer, role, calling = served.engine.tokenizer, served.role(adapter), Calling.of(request)
+    if not calling.tools and not any(one.tool_calls or one.role == "tool" for one in request.messages):
+        return _wanted(served, adapter, request, chat_prompt(tokenizer, role, request.messages), format_of(request))
+    if not role.chats:
+        raise Refused(400, "tools are possible only with a model that has a chat template", param="tools")
+    prompt_ids = prompt_with_functions(tokenizer, role.system, request.messages, calling.tools)
+    grammar = calling.grammar(request) if calling.is_json else format_of(request)
+    prompt_ids += tokenizer.encode(calling.opening)
+    return _wanted(served, adapter, request, prompt_ids, grammar, is_free=bool(calling.tools))
 
 
 def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]:
@@ -174,10 +151,18 @@ def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]
     texts = [*(request.stop or ())]
     if isinstance(request, ChatRequest):
         texts += [message.content for message in request.messages]
+        texts += [call.function.arguments for message in request.messages for call in message.tool_calls]
+        texts += [tool.model_dump_json() for tool in request.tools]
         texts.append(served.role(adapter).system)
     elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
         texts.append(request.prompt)
     return texts
+
+
+def has_grammar(request: Sampled) -> bool:
+    """Whether an answer may have to follow a grammar."""
+    has_tools = isinstance(request, ChatRequest) and bool(request.tools)
+    return has_tools or request.response_format is not None or request.structured_outputs is not None
 
 
 def chat_prompt(tokenizer: Tokenizer, role: RoleModel, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
@@ -207,20 +192,34 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
 
 
 def _wanted(
-    served: Served, adapter: str | None, request: Sampled, prompt_ids: tuple[int, ...], usual: int | None
+    served: Served,
+    adapter: str | None,
+    request: Sampled,
+    prompt_ids: tuple[int, ...],
+    grammar: Grammar | None,
+    *,
+    is_free: bool = False,
 ) -> Wanted:
+    """What a prompt asks for. `is_free`: the role's own limits do not apply, nor do they with a grammar: they suit its
+    own form of answers."""
     role, tokenizer = served.role(adapter), served.engine.tokenizer
     if not prompt_ids:
         raise Refused(400, "the prompt is empty: give at least one token", param="prompt")
+    is_free = is_free or grammar is not None
     says_nothing = request.stop is None and not request.stop_token_ids and not request.ignore_eos
-    stops = role.stop if says_nothing else request.stop or ()
+    stops = role.stop if says_nothing and not is_free else request.stop or ()
     single = _single_tokens(tokenizer, stops)
     own = () if request.ignore_eos else served.engine.stop_ids
-    stop_ids = dict.fromkeys((*own, *request.stop_token_ids, *single))
+    usual = COMPLETION_TOKENS if isinstance(request, CompletionRequest) else None
+    usual = None if is_free else role.max_tokens or usual
     sampling = Sampling(
         temperature=role.temperature if request.temperature is None else request.temperature,
-        max_tokens=request.max_tokens or _default_tokens(role.max_tokens or usual, served.context - len(prompt_ids)),
-        stop=tuple(stop_ids),
+        max_tokens=request.max_tokens or _default_tokens(usual, served.context - len(prompt_ids)),
+        stop=tuple(dict.fromkeys((*own, *request.stop_token_ids, *single))),
+        top_k=max(request.top_k, 0),
+        top_p=request.top_p,
+        min_p=request.min_p,
+        grammar=grammar,
     )
     return Wanted(
         prompt_ids=prompt_ids,

@@ -197,8 +197,11 @@ class PromptReader:
         """Bytes of a request's body that a text of the longest length fits in, within what any server takes."""
         return min(max(self.longest * _ESCAPED, _LEAST_BODY_BYTES), MAX_BODY_BYTES)
 
-    async def read(self, texts: Iterable[str], make: Callable[[], T]) -> T:
+    async def read(self, texts: Iterable[str], make: Callable[[], T], *, is_slow: bool = False) -> T:
         """What `make` makes of these texts.
+
+        Args:
+            is_slow: whether it takes long even if they are short, as where a grammar is read.
 
         Raises:
             Refused: they are longer than any prompt. Otherwise as `make`.
@@ -206,7 +209,7 @@ class PromptReader:
         length = sum(len(text) for text in texts)
         if length > self.longest:
             raise self._too_long(f"{length} characters")
-        if length <= _SHORT:
+        if length <= _SHORT and not is_slow:
             return make()
         return await asyncio.get_running_loop().run_in_executor(self._worker, make)
 

@@ -22,8 +22,10 @@ from mas.endpoint.errors import Refused, refusal
 from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.response_format import EndpointReply, Shape
+from mas.endpoint.responses import ResponsesReply, ResponsesRequest
 from mas.endpoint.teams import TeamModel
 from mas.endpoint.wire import ChatRequest, CompletionRequest, read_request
+from mas.endpoint.wire_base import Wire
 
 GONE = 499
 """The status under which a request is counted whose client left; nobody reads it."""
@@ -128,7 +130,7 @@ class _Teams(Collector):
 class RequestExchange:
     """An ASGI application for one kind of request. `max_body`: bytes; `kept` None: requests end with their client."""
 
-    kind: type[CompletionRequest] | type[ChatRequest]
+    kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]
     served: Served
     prompts: PromptReader
     gate: ConnectionGate
@@ -138,7 +140,8 @@ class RequestExchange:
     kept: KeptRequests | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply, began = EndpointReply(send), time.perf_counter()
+        reply = ResponsesReply(send) if self.kind is ResponsesRequest else EndpointReply(send)
+        began = time.perf_counter()
         call = _Call(self, reply, began)
         try:
             with self.gate.entered(), self.gate.holding() as take:
@@ -170,7 +173,9 @@ class _Call:
         served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
         http, kept = Request(scope, receive), self.exchange.kept
         key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
-        request = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
+        read: Wire = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
+        request = self.reply.begin(read)
+        assert isinstance(request, CompletionRequest | ChatRequest)
         served.find(request.model)
         self.model = request.model
         answering = Answering(

@@ -15,6 +15,7 @@ from starlette.types import Send
 from mas.core.engine import AdapterRef, Tokenizer
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.endpoint.wire_base import Wire
 
 Json = dict[str, Any]
 LOWEST = -9999.0
@@ -56,15 +57,31 @@ class Shape:
         options = self.request.stream_options
         return options is not None and options.include_usage
 
-    def choice(self, index: int, text: str, finish: str, stop_reason: str | int | None = None) -> Json:
-        """A choice of a whole answer."""
-        said: Json = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
-        return {"index": index, **said, "logprobs": None, "finish_reason": finish, "stop_reason": stop_reason}
+    def choice(
+        self, index: int, text: str, finish: str, stop_reason: str | int | None = None, calls: Sequence[Json] = ()
+    ) -> Json:
+        """A choice of a whole answer. `calls`: those of functions."""
+        message: Json = {"role": "assistant", "content": text}
+        if calls:
+            message |= {"content": text or None, "tool_calls": list(calls)}
+        said: Json = {"message": message} if self.is_chat else {"text": text}
+        return {"index": index, **said, **_end(finish, stop_reason, calls)}
 
-    def delta(self, index: int, text: str, finish: str, stop_reason: str | int | None = None) -> Json:
-        """A choice of a chunk. `finish` empty: the choice goes on."""
-        said: Json = {"delta": {"content": text} if text else {}} if self.is_chat else {"text": text}
-        return {"index": index, **said, "logprobs": None, "finish_reason": finish or None, "stop_reason": stop_reason}
+    def delta(
+        self,
+        index: int,
+        text: str,
+        finish: str,
+        stop_reason: str | int | None = None,
+        calls: Sequence[Json] = (),
+        known: int = 0,
+    ) -> Json:
+        """A choice of a chunk. `finish` empty: the choice goes on. `known`: how many of its calls were told before."""
+        delta: Json = {"content": text} if text else {}
+        if new := [{"index": at, **call} for at, call in enumerate(calls)][known:]:
+            delta |= {"tool_calls": new}
+        said: Json = {"delta": delta} if self.is_chat else {"text": text}
+        return {"index": index, **said, **_end(finish, stop_reason, calls)}
 
     def opening(self, index: int) -> Json:
         """The choice that a streamed message begins with."""
@@ -128,6 +145,12 @@ class Shape:
         }
 
 
+def _end(finish: str, stop_reason: str | int | None, calls: Sequence[Json]) -> Json:
+    """How a choice ended, if it has."""
+    finish = "tool_calls" if finish == "stop" and calls else finish
+    return {"logprobs": None, "finish_reason": finish or None, "stop_reason": stop_reason}
+
+
 def _usage(prompt: int, generated: int) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
@@ -149,37 +172,46 @@ class EndpointReply:
         self._order = asyncio.Lock()
         self.status = 200
 
+    def begin(self, request: Wire) -> Wire:
+        """The request that is answered, which may ask for the same in another form."""
+        return request
+
     async def whole(self, answer: Mapping[str, Any]) -> None:
         """The answer in one piece."""
         await self._json(200, answer, {})
 
     async def event(self, answer: Mapping[str, Any]) -> None:
         """A piece of a streamed answer."""
-        await self._event(_text(answer))
+        await self.send_event(_data(encoded(answer)))
 
     async def done(self) -> None:
         """The end of a streamed answer."""
-        await self._event(b"[DONE]")
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.send_event(_data(b"[DONE]"))
+        await self.close()
 
     async def fail(self, error: Refused) -> None:
         """The error, as the answer or as the last event of one."""
         self.status = error.status
         if self._is_begun:
-            await self._event(_text(error.body()))
+            await self.send_event(_data(encoded(error.body())))
             await self.done()
         else:
             await self._json(error.status, error.body(), error.headers)
 
-    async def _event(self, text: bytes) -> None:
+    async def send_event(self, event: bytes) -> None:
+        """An event as it stands in the stream."""
         async with self._order:
             if not self._is_begun:
                 self._is_begun = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
-            await self._send({"type": "http.response.body", "body": b"data: " + text + b"\n\n", "more_body": True})
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def close(self) -> None:
+        """Nothing more comes."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _json(self, status: int, content: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        body = _text(content)
+        body = encoded(content)
         more = [(name.encode(), value.encode()) for name, value in headers.items()]
         length = (b"content-length", str(len(body)).encode())
         self._is_begun = True
@@ -187,5 +219,10 @@ class EndpointReply:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _text(content: Mapping[str, Any]) -> bytes:
+def _data(text: bytes) -> bytes:
+    return b"data: " + text + b"\n\n"
+
+
+def encoded(content: Mapping[str, Any]) -> bytes:
+    """As it goes over the wire."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()

@@ -8,28 +8,26 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
 from mas.core.naming import did_you_mean
 from mas.endpoint.errors import Refused
+from mas.endpoint.formats import ResponseFormat, StructuredOutputs
+from mas.endpoint.function_tools import FunctionCall, FunctionChoice, FunctionTool
+from mas.endpoint.wire_base import Wire
 
 LONGEST_STOP = 256
 """Characters. Every piece of a streamed text is compared with every beginning of a stop."""
 LONGEST_NAME = 256
 """Characters of a name that an error repeats and compares with those that are possible."""
 MOST_MESSAGES = 4096
+MOST_TOOLS = 128
 MOST_FIELDS = 256
 MOST_NESTED = 2**18
 """Opening brackets of a JSON text: a second's work of Python if all of them are lists and objects."""
 StopIds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, max_length=256)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 StopTexts = Annotated[tuple[StopText, ...], Field(strict=False, max_length=64)]
-
-
-class Wire(BaseModel):
-    """Base of all that is read: frozen, no unknown field, no value taken for one of another type."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class StreamOptions(Wire):
@@ -43,12 +41,14 @@ class Sampled(Wire):
 
     Attributes:
         max_tokens, temperature, stop: None: as the role that is asked has them.
+        top_p, top_k, min_p: see `mas.core.engine.Sampling`; `top_k` may also be -1 for no limit.
         n: how many completions; the i-th is drawn with `seed` + i.
         seed: None: a random one.
         stop: texts that end a completion and are no part of it.
         stop_token_ids: ids that end a completion; `ignore_eos` leaves out the model's own.
         return_token_ids: whether prompt and completion come as ids, too.
         return_tokens_as_token_ids: whether tokens beside log-probabilities are written `token_id:7`.
+        response_format, structured_outputs: what form a completion has; at most one of them.
     """
 
     model: Annotated[str, Field(max_length=LONGEST_NAME)]
@@ -56,6 +56,9 @@ class Sampled(Wire):
         default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] = 0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     n: Annotated[int, Field(ge=1, le=128)] = 1
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     stop: StopTexts | None = None
@@ -65,6 +68,8 @@ class Sampled(Wire):
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -96,39 +101,63 @@ class CompletionRequest(Sampled):
         return value
 
 
-class ChatMessage(Wire):
-    """One message of a conversation; a content in parts is read as their texts, line by line."""
+def joined_parts(value: object, kinds: Sequence[str]) -> object:
+    """A content in parts of these kinds as one text, line by line; anything but a list stays as it is.
 
-    role: Literal["system", "developer", "user", "assistant"]
+    Raises:
+        ValueError: a part is of another kind, or has no text.
+    """
+    if not isinstance(value, list):
+        return value
+    texts = [part.get("text") for part in value if isinstance(part, dict) and part.get("type") in kinds]
+    if len(texts) < len(value) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f'a text was expected, or parts of {{"type": "{kinds[0]}", "text": ...}} only')
+    return "\n".join(map(str, texts))
+
+
+class ChatMessage(Wire):
+    """One message of a conversation; a content in parts is read as their texts, line by line.
+
+    Attributes:
+        tool_calls: of an assistant's message, the functions that it called.
+        tool_call_id: of a tool's message, the call that it is the result of.
+        name: of who speaks; taken and not used.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str = ""
+    tool_calls: Annotated[tuple[FunctionCall, ...], Field(strict=False, max_length=MOST_TOOLS)] = ()
+    tool_call_id: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+    name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
     @field_validator("content", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        if not isinstance(value, list):
-            return value
-        texts = [part.get("text") for part in value if isinstance(part, dict) and part.get("type") == "text"]
-        if len(texts) < len(value) or not all(isinstance(text, str) for text in texts):
-            raise ValueError('a text was expected, or parts of {"type": "text", "text": ...} only')
-        return "\n".join(map(str, texts))
+        return joined_parts(value, ("text",))
 
 
 class ChatRequest(Sampled):
-    """A conversation to be continued."""
+    """A conversation to be continued.
+
+    Attributes:
+        tools: functions that the client can call for the model.
+        tool_choice: whether one must be called, and which.
+        parallel_tool_calls: whether an answer may call several.
+    """
 
     messages: Annotated[tuple[ChatMessage, ...], Field(strict=False, min_length=1)]
     logprobs: bool = False
+    tools: Annotated[tuple[FunctionTool, ...], Field(strict=False, max_length=MOST_TOOLS)] = ()
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice = "auto"
+    parallel_tool_calls: bool = True
 
 
-Request = TypeVar("Request", bound=Sampled)
+Request = TypeVar("Request", bound=Wire)
 
 LABELS = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"})
 """For a provider's book-keeping: taken and not used."""
 
 NEUTRAL: Mapping[str, Sequence[object]] = {
-    "top_p": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
@@ -147,12 +176,14 @@ NEUTRAL: Mapping[str, Sequence[object]] = {
     "suffix": ("",),
     "priority": (0,),
     "store": (False,),
-    "tools": ([],),
+    "background": (False,),
+    "truncation": ("disabled",),
+    "previous_response_id": (),
+    "conversation": (),
+    "max_tool_calls": (),
+    "reasoning": ({"effort": "none"},),
     "functions": ([],),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "reasoning_effort": ("none",),
     "add_generation_prompt": (True,),
@@ -167,7 +198,16 @@ def read_request(body: bytes, kind: type[Request]) -> Request:
     Raises:
         Refused: it is no JSON object, or a field is unknown, missing, wrong or cannot be honoured; says which.
     """
-    fields = {name: value for name, value in _object(body).items() if value is not None and name not in LABELS}
+    return read_fields(_object(body), kind)
+
+
+def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
+    """The request that these fields make.
+
+    Raises:
+        Refused: as `read_request`.
+    """
+    fields = {name: value for name, value in given.items() if value is not None and name not in LABELS}
     if len(fields) > MOST_FIELDS:
         raise Refused(400, f"{len(fields)} options are too many: there are fewer than {MOST_FIELDS}")
     for name in [name for name in fields if name in NEUTRAL]:
@@ -180,7 +220,8 @@ def read_request(body: bytes, kind: type[Request]) -> Request:
         request = kind.model_validate(fields)
     except ValidationError as error:
         raise _problem(error, kind) from None
-    _check_stream(request)
+    if isinstance(request, Sampled):
+        _check_stream(request)
     return request
 
 
@@ -226,7 +267,7 @@ def _object(body: bytes) -> dict[str, Any]:
 def _check_neutral(name: str, value: object) -> None:
     neutral = NEUTRAL[name]
     if value not in neutral:
-        possible = " or ".join(json.dumps(one) for one in neutral)
+        possible = " or ".join(json.dumps(one) for one in (*neutral, *([] if neutral else [None])))
         raise Refused(
             400,
             f"{name}={_shown(value)} is not supported. Leave it out, or set it to {possible}, which changes nothing",

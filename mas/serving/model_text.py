@@ -5,7 +5,7 @@ a model's own tokenizer is not at hand, a text is one token per character.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -25,6 +25,8 @@ END = 0
 CHARACTERS = 0x110001
 """How many ids there are: every Unicode character, and the end."""
 _ROLES = ("system", "user", "assistant")
+_FUNCTIONS = ("tools", "<tool_call>", "arguments")
+"""What a chat template has that shows functions and reads calls as JSON in tags."""
 
 
 class HubTokenizer:
@@ -75,15 +77,27 @@ class HubTokenizer:
         """
         if not self.has_chat:
             raise EngineError("this model has no chat template: use prompts=compact, or a model made for conversations")
-        conversation = [{"role": role, "content": content} for role, content in messages]
+        return self._templated([{"role": role, "content": content} for role, content in messages])
+
+    def _templated(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         try:
             text = self.inner.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                messages, tools=tools or None, tokenize=False, add_generation_prompt=True, enable_thinking=False
             )
         except TemplateError as error:
-            roles = [role for role, _ in messages]
+            roles = [message["role"] for message in messages]
             raise RefusedRequest(f"the model's chat template does not take messages of {roles}: {error}") from error
         return str(text)
+
+    @property
+    def shows_functions(self) -> bool:
+        template = str(getattr(self.inner, "chat_template", None) or "")
+        return all(part in template for part in _FUNCTIONS) and "<function=" not in template
+
+    def chat_functions(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        return self.encode(self._templated(messages, tools))
 
 
 def _conversation(system: str, user: str, earlier: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -233,6 +247,13 @@ class CharacterTokenizer:
         if not self.has_chat:
             raise EngineError("this tokenizer was made without a chat template")
         return self.encode("".join(f"{content}\n\n" for _, content in messages))
+
+    shows_functions = False
+
+    def chat_functions(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        raise EngineError("this tokenizer has no template that shows functions")
 
 
 class MessageTokenizer(CharacterTokenizer):

@@ -63,8 +63,8 @@ async def test_raw_completions_with_token_ids_and_log_probabilities(asking: open
 async def test_errors_are_the_clients_own(asking: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="no model 'c'"):
         await asking.completions.create(model="c", prompt="hi")
-    with pytest.raises(openai.BadRequestError, match=r"top_p=0\.5 is not supported"):
-        await asking.completions.create(model="a", prompt="hi", top_p=0.5)
+    with pytest.raises(openai.BadRequestError, match=r"presence_penalty=0\.5 is not supported"):
+        await asking.completions.create(model="a", prompt="hi", presence_penalty=0.5)
     with pytest.raises(openai.AuthenticationError, match="needs its key"):
         await asking.with_options(api_key="wrong").models.list()
 

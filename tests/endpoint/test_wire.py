@@ -13,12 +13,13 @@ from mas.endpoint.wire import NEUTRAL, ChatRequest, CompletionRequest, read_requ
 RAW = {"model": "a", "prompt": "hello"}
 
 UNSUPPORTED: dict[str, Any] = {
-    "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.1,
+    "background": True, "truncation": "auto", "previous_response_id": "resp_1", "conversation": "c",
+    "max_tool_calls": 2, "reasoning": {"effort": "high"}, "presence_penalty": 1, "frequency_penalty": -1,
+    "repetition_penalty": 1.1,
     "length_penalty": 2, "logit_bias": {"5": 1}, "best_of": 3, "use_beam_search": True, "top_logprobs": 2,
     "min_tokens": 3, "bad_words": ["no"], "allowed_token_ids": [1], "skip_special_tokens": False,
     "spaces_between_special_tokens": False, "include_stop_str_in_output": True, "echo": True, "suffix": "end",
-    "priority": 1, "store": True, "tools": [{"type": "function"}], "functions": [{}], "tool_choice": "required",
-    "function_call": {"name": "f"}, "parallel_tool_calls": "yes", "response_format": {"type": "json_object"},
+    "priority": 1, "store": True, "functions": [{}], "function_call": {"name": "f"},
     "modalities": ["audio"], "reasoning_effort": "high", "add_generation_prompt": False, "continue_final_message": True,
 }  # fmt: skip
 
@@ -48,6 +49,13 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
     ({"max_tokens": 1.5}, "max_tokens", "integer"),
     ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "give one"),
+    ({"top_p": 0}, "top_p", "greater than 0"),
+    ({"top_p": 1.1}, "top_p", "less than or equal to 1"),
+    ({"top_k": -2}, "top_k", "greater than or equal to -1"),
+    ({"min_p": -0.1}, "min_p", "greater than or equal to 0"),
+    ({"response_format": {"type": "xml"}}, "response_format", "text', 'json_object', 'json_schema"),
+    ({"structured_outputs": {"regex": "a", "json": {}}}, "structured_outputs", "exactly one of regex, choice and json"),
+    ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
     ({"n": 0}, "n", "greater"),
     ({"n": 129}, "n", "less than or equal to 128"),
     ({"seed": 2**64}, "seed", "less than"),
@@ -90,10 +98,10 @@ def test_a_completion_that_cannot_be_made_is_refused(more: dict[str, Any], param
     [
         ([], "messages", "at least 1"),
         ("hello", "messages", "valid tuple"),
-        ([{"role": "tool", "content": "4"}], "messages.0.role", "'system'"),
-        ([{"role": "user", "content": "hi", "name": "eve"}], "messages.0.name", "not permitted"),
+        ([{"role": "function", "content": "4"}], "messages.0.role", "'system'"),
+        ([{"role": "user", "content": "hi", "age": 3}], "messages.0.age", "not permitted"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages.0.content", "parts"),
-        ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages.0.tool_calls", "not permitted"),
+        ([{"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages.0.tool_calls.0.function", "missing"),
     ],
 )
 def test_messages_that_cannot_be_read_are_refused(messages: object, param: str, message: str) -> None:
