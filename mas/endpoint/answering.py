@@ -1,9 +1,12 @@
 """Answering one request that was read: by a model's completions, or by a team's turns."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
+from mas.core.bus import Gap, Restart
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.endpoint.completions import (
@@ -25,6 +28,7 @@ from mas.endpoint.models import Served
 from mas.endpoint.response_format import EndpointReply, Json, Shape
 from mas.endpoint.teams import TeamModel, TeamTurn
 from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.runtime.payloads import Piece
 
 NOBODY: AdapterRef | None = None
 """A team's action is made by several adapters, so none is named."""
@@ -70,6 +74,8 @@ class Answering:
         if isinstance(model, TeamModel):
             await self._team(model)
             return
+        if self.request.return_messages:
+            raise Refused(400, "return_messages is for teams: a role sends no messages", param="return_messages")
         texts, has_form = texts_of(self.served, model, self.request), has_grammar(self.request)
         wanted = await self.prompts.read(texts, lambda: self._wanted(model), is_slow=has_form)
         await (self._stream(wanted) if self.request.stream else self._whole(wanted))
@@ -131,20 +137,42 @@ class Answering:
             choice |= prompt
 
     async def _team(self, team: TeamModel) -> None:
-        turns, is_new = await self._turns(team, _situation(self.request))
+        message = _situation(self.request)
+        self._check_messages()
+        turns, is_new = await self._turns(team, message)
         prompt, generated = sum(one.prompt_tokens for one in turns), sum(one.completion_tokens for one in turns)
         if is_new:
             self.on_cost(prompt, generated)
         if not self.request.stream:
-            choices = [_passed(self.shape.choice(index, turn.action, "stop"), turn) for index, turn in enumerate(turns)]
-            await self.reply.whole(self.shape.whole(choices, NOBODY, prompt, generated))
+            whole = [self.shape.choice(index, turn.action, "stop") for index, turn in enumerate(turns)]
+            await self.reply.whole(self.shape.whole(map(self._team_choice, whole, turns), NOBODY, prompt, generated))
             return
         self.on_first_token(time.perf_counter())
-        deltas = [_passed(self.shape.spoken(index, turn.action), turn) for index, turn in enumerate(turns)]
-        await self.reply.event(self.shape.chunk(deltas, NOBODY))
+        deltas = [self.shape.spoken(index, turn.action) for index, turn in enumerate(turns)]
+        await self.reply.event(self.shape.chunk(map(self._team_choice, deltas, turns), NOBODY))
         if self.shape.has_usage:
             await self.reply.event(self.shape.last(NOBODY, prompt, generated))
         await self.reply.done()
+
+    def _team_choice(self, choice: Json, turn: TeamTurn) -> Json:
+        """The choice, which says whether the team passed (then it has no text), and what its members said."""
+        said = [{"agent": line.agent, "content": line.text, "failure": line.failure} for line in turn.said]
+        return choice | {"passed": not turn.action} | ({"messages": said} if self.request.return_messages else {})
+
+    def _check_messages(self) -> None:
+        """Refuse to tell what members say where it is not to be told.
+
+        Raises:
+            Refused: they were asked for.
+        """
+        if not self.request.return_messages:
+            return
+        if not self.served.shows_messages:
+            why = "what members say to each other is not shown: start the server with --show-messages"
+            raise Refused(403, f"return_messages: {why}", param="return_messages", code="not_shown")
+        if self.kept is not None:
+            why = "requests that a journal keeps have no messages: start the server without --journal"
+            raise Refused(400, f"return_messages: {why}", param="return_messages", code="unsupported_option")
 
     async def _turns(self, team: TeamModel, message: str) -> tuple[list[TeamTurn], bool]:
         """What the team does, and whether it did so for this request alone."""
@@ -152,13 +180,36 @@ class Answering:
             await self.prompts.check(text)
         if self.kept is not None:
             return await self.kept.turns(asked_of(team, message, self.request, self.key))
-        plays = [team.turn(message, seed, self.request.temperature) for seed in seeds_of(self.request)]
-        return await together(plays, "team-turn"), True
+        parts = asyncio.Queue[Json | None]()
+        is_told = self.request.return_messages and self.request.stream
+        plays = [
+            team.turn(
+                message,
+                seed,
+                self.request.temperature,
+                on_part=partial(_put, parts, index) if is_told else None,
+            )
+            for index, seed in enumerate(seeds_of(self.request))
+        ]
+        telling = asyncio.create_task(self._tell_parts(parts))
+        try:
+            turns = await together(plays, "team-turn")
+            parts.put_nowait(None)
+            await telling
+        finally:
+            telling.cancel()
+        return turns, True
+
+    async def _tell_parts(self, parts: "asyncio.Queue[Json | None]") -> None:
+        """Send what members say while they say it, until the turns are over."""
+        while (part := await parts.get()) is not None:
+            await self.reply.event(self.shape.chunk((), NOBODY) | {"member": part})
 
 
-def _passed(choice: Json, turn: TeamTurn) -> Json:
-    """The choice, which says whether the team passed: then it has no text."""
-    return choice | {"passed": not turn.action}
+def _put(parts: "asyncio.Queue[Json | None]", index: int, agent: str, told: Piece | Gap | Restart) -> None:
+    """A part as clients get it: `index`: of the choice; `restart`: all that came of this agent before is void."""
+    text = {"content": told.text} if isinstance(told, Piece) else {"content": "", "restart": isinstance(told, Restart)}
+    parts.put_nowait({"index": index, "agent": agent, **text})
 
 
 def _situation(request: CompletionRequest | ChatRequest) -> str:

@@ -41,6 +41,7 @@ class Served:
         roles: adapter -> the role that uses it; one that is not named here is asked like the base.
         created: seconds since 1970, told as the age of every model.
         longest_token: characters that a token stands for, at most.
+        shows_messages: whether clients may ask for what a team's members say to each other.
 
     Raises:
         ConfigError: two models have one name.
@@ -53,6 +54,7 @@ class Served:
     teams: Sequence[TeamModel]
     created: int
     longest_token: int = 128
+    shows_messages: bool = False
 
     def __post_init__(self) -> None:
         names = self.names()

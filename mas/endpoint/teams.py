@@ -7,16 +7,20 @@ member is shown those of its own view; or plain text, shown to everybody as the 
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
 
 import msgspec
 
+from mas.core.bus import Gap, Restart
 from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.errors import ConfigError, Halted, JournalError, MasError, RefusedRequest, ReplayError
+from mas.core.messages import Payload
 from mas.core.naming import did_you_mean
+from mas.core.records import Line
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.core.template import parse_template
@@ -24,9 +28,11 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
+from mas.runtime.payloads import Piece
 from mas.runtime.play import team_action
-from mas.runtime.point import view_names
+from mas.runtime.point import Decide, DecisionPoint, view_names
 from mas.runtime.replay_events import Setting
+from mas.runtime.streaming import streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.world import RecordEnvironment
 from mas.training.sampling.chains import SingleDecision
@@ -40,6 +46,8 @@ Views = Mapping[str, Mapping[str, str]]
 """View -> its fields."""
 UNFINISHED = "unfinished"
 """The code of a failure that is none of the team's: in another process the turn may go on."""
+OnMemberPart = Callable[[str, Piece | Gap | Restart], object]
+"""Given an agent's name, and what comes next of its answer."""
 _log = logging.getLogger(__name__)
 
 
@@ -85,9 +93,13 @@ class Situation(RecordEnvironment[SituationState]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamTurn:
-    """What came of a team turn. `action`: empty: the team passed. Tokens are those of all members."""
+    """What came of a team turn. `action`: empty: the team passed. Tokens are those of all members.
+
+    `said`: what every member answered, in order.
+    """
 
     action: str
+    said: tuple[Line, ...]
     prompt_tokens: int
     completion_tokens: int
 
@@ -164,12 +176,14 @@ class TeamModel:
         *,
         episode: str | None = None,
         settings: Mapping[str, Setting] = MappingProxyType({}),
+        on_part: OnMemberPart | None = None,
     ) -> TeamTurn:
         """Play one team turn, or on a runtime with a log go on with it. `temperature` 0: greedy; None: each role's own.
 
         Args:
             episode: its name; None: one that no other turn has.
             settings: see `TeamRuntime.play`.
+            on_part: given what members say while they say it; None: they answer whole.
 
         Raises:
             Refused: the message is no situation, a member could not be asked, or the turn failed.
@@ -187,7 +201,12 @@ class TeamModel:
         try:
             decide = SingleDecision(self.runtime, recorder, seed, temperature)
             await self.runtime.play(
-                recorder.id, situation, decide, on_turn, on_attempt=recorder.on_attempt, settings=settings
+                recorder.id,
+                situation,
+                _told(decide, on_part),
+                on_turn,
+                on_attempt=recorder.on_attempt,
+                settings=settings,
             )
         except MasError as error:
             if isinstance(error.__cause__, RefusedRequest):
@@ -197,7 +216,10 @@ class TeamModel:
             why = f"team {self.name!r} could not play this turn ({type(error).__name__})"
             raise Refused(500, why, code=code) from error
         return TeamTurn(
-            action=actions[0], prompt_tokens=recorder.prompt_tokens, completion_tokens=recorder.completion_tokens
+            action=actions[0],
+            said=tuple(recorder.lines),
+            prompt_tokens=recorder.prompt_tokens,
+            completion_tokens=recorder.completion_tokens,
         )
 
     def _views_of(self, given: Mapping[str, object]) -> dict[str, dict[str, str]]:
@@ -238,6 +260,18 @@ class TeamModel:
             param="messages",
             code="wrong_situation",
         )
+
+
+def _told(decide: Decide, on_part: OnMemberPart | None) -> Decide:
+    """The decision, whose parts are told while they come."""
+    if on_part is None:
+        return decide
+
+    async def decide_told(point: DecisionPoint) -> Payload:
+        with streamed_to(partial(on_part, point.agent)):
+            return await decide(point)
+
+    return decide_told
 
 
 def check_one_seat(team: TeamSpec) -> None:

@@ -48,6 +48,7 @@ class Sampled(Wire):
         stop_token_ids: ids that end a completion; `ignore_eos` leaves out the model's own.
         return_token_ids: whether prompt and completion come as ids, too.
         return_tokens_as_token_ids: whether tokens beside log-probabilities are written `token_id:7`.
+        return_messages: whether a team's answer says what its members said, too.
         response_format, structured_outputs: what form a completion has; at most one of them.
     """
 
@@ -68,6 +69,7 @@ class Sampled(Wire):
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
+    return_messages: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
 

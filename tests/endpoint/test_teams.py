@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,44 @@ async def test_a_streamed_team_comes_in_one_chunk_with_its_usage_behind() -> Non
     assert [choice["delta"]["content"] for choice in chunk["choices"]] == ["D", "D"]
     assert all(choice["finish_reason"] == "stop" for choice in chunk["choices"])
     assert last["usage"]["completion_tokens"] == 8
+
+
+SAID = [
+    {"agent": "planner", "content": "23", "failure": None},
+    {"agent": "executor", "content": "D", "failure": None},
+    {"agent": "verifier", "content": "y", "failure": None},
+]
+
+
+async def test_what_members_say_is_told_where_the_server_shows_it() -> None:
+    engine = ScriptedEngine(member)
+    body = asked("plan_path", SITUATION, return_messages=True, n=2)
+    async with playing(engine) as model:
+        served = replace(offer(engine, teams=[model]), shows_messages=True)
+        async with client(build_app(served)) as asking:
+            whole = (await asking.post("/v1/chat/completions", json=body)).json()
+            *members, last = pieces(await asking.post("/v1/chat/completions", json=body | {"stream": True}))
+            silent = await asking.post("/v1/chat/completions", json=asked("plan_path", SITUATION))
+    assert [choice["messages"] for choice in whole["choices"]] == [SAID, SAID]
+    assert "messages" not in silent.json()["choices"][0]
+    assert [choice["messages"] for choice in last["choices"]] == [SAID, SAID]
+    assert all(chunk["choices"] == [] for chunk in members)
+    for index in (0, 1):
+        parts = [chunk["member"] for chunk in members if chunk["member"]["index"] == index]
+        assert [part["agent"] for part in parts] == ["planner", "planner", "executor", "verifier"]
+        assert "".join(part["content"] for part in parts) == "23Dy", "token by token"
+
+
+async def test_what_members_say_stays_in_the_team_unless_the_server_shows_it() -> None:
+    engine = ScriptedEngine(member, ("a",))
+    async with playing(engine) as model:
+        body = asked("plan_path", SITUATION, return_messages=True)
+        async with client(build_app(offer(engine, teams=[model]))) as asking:
+            error = problem(await asking.post("/v1/chat/completions", json=body), 403)
+            assert "--show-messages" in error["message"]
+            error = problem(await asking.post("/v1/chat/completions", json=body | {"model": "a"}), 400)
+            assert "for teams" in error["message"]
+    assert not engine.requests
 
 
 async def test_a_raw_prompt_asks_a_team_too() -> None:
