@@ -161,6 +161,19 @@ def serve(
         list[str] | None,
         typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="an origin of web pages that may ask, such as https://app.example (may be repeated)"),
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="a YAML file of clients with keys and quotas of their own; see docs/endpoint.md")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="how long a request may take; then it gets status 504")
+    ] = None,
+    show_messages: Annotated[
+        bool, typer.Option(help="tell clients that ask for it what the team's members say to each other")
+    ] = False,
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -171,18 +184,31 @@ def serve(
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
-    from mas.endpoint.address import bind, known_hosts
+    from mas.endpoint.address import bind, known_hosts, known_origins
+    from mas.endpoint.client_keys import read_keys
 
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
-    with bind(host, port, has_key=key is not None) as listener:
+    clients, origins = () if keys is None else read_keys(keys), known_origins(allow_origin or [])
+    with bind(host, port, has_key=key is not None or bool(clients)) as listener:
         place = None if journal is None else journal_at(journal)
         setup, out = resolve(config), Console()
         tell_loading(out, f"serving {run_dir}", setup)
-        from mas.endpoint.command import serve_run
+        from mas.endpoint.command import Entrance, serve_run
 
-        serve_run(run_dir, setup, listener, out, key=key, max_waiting=max_waiting, journal=place, hosts=hosts)
+        entrance = Entrance(clients=clients, origins=origins, max_seconds=max_seconds, shows_messages=show_messages)
+        serve_run(
+            run_dir,
+            setup,
+            listener,
+            out,
+            key=key,
+            max_waiting=max_waiting,
+            journal=place,
+            hosts=hosts,
+            entrance=entrance,
+        )
 
 
 @app.command()

@@ -21,6 +21,7 @@ from mas.endpoint.errors import Refused
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _SHOWN = 100
 """Characters of a foreign name that an error repeats."""
 
@@ -75,8 +76,25 @@ def known_hosts(listening: str, allowed: Iterable[str] = ()) -> frozenset[str]:
     return frozenset(known | ({own} if own not in ("", "0.0.0.0", "::") else set()))
 
 
+def known_origins(allowed: Iterable[str]) -> frozenset[str]:
+    """The origins of web pages that may ask a server.
+
+    Raises:
+        ConfigError: one is no origin.
+    """
+    for origin in allowed:
+        if not _ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                f"--allow-origin {origin!r} is no origin: write https://app.example or http://localhost:3000"
+            )
+    return frozenset(allowed)
+
+
 def check_host(request: Request, known: frozenset[str]) -> None:
     """Refuse a request that was meant for another host, or comes from a web page of another one.
+
+    Args:
+        known: names of this server, and whole origins of web pages that may ask.
 
     Raises:
         Refused: status 421 for the host, 403 for the page.
@@ -87,7 +105,7 @@ def check_host(request: Request, known: frozenset[str]) -> None:
     if host not in names:
         raise Refused(421, f"this server is not the host {_shown(host)}: {_remedy(host)}", code="wrong_host")
     origin = request.headers.get("origin")
-    if origin is not None and _origin_host(origin) not in names:
+    if origin is not None and origin not in names and _origin_host(origin) not in names:
         page = _origin_host(origin)
         raise Refused(403, f"no answers for web pages of {_shown(origin)}: {_remedy(page)}", code="wrong_origin")
 

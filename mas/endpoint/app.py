@@ -1,6 +1,7 @@
 """The endpoint as an application: routes, the key, what is asked about the server itself, and questions to people."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,11 +20,13 @@ from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
 from mas.endpoint.address import LOCAL, check_host
-from mas.endpoint.durable_requests import KeptRequests
+from mas.endpoint.client_keys import SCOPE, ClientKeys, ClientLimits
+from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
-from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, check_key, read_body
+from mas.endpoint.openapi import description, page
+from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, read_body
 from mas.endpoint.responses import ResponsesRequest
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.runtime.human import HumanDesk
@@ -38,21 +42,27 @@ def build_app(
     served: Served,
     *,
     key: str | None = None,
+    clients: Sequence[ClientLimits] = (),
     max_running: int = MAX_RUNNING,
     max_waiting: int = MAX_WAITING,
     max_body: int | None = None,
+    max_seconds: float | None = None,
     hosts: frozenset[str] = LOCAL,
+    origins: frozenset[str] = frozenset(),
     desk: HumanDesk | None = None,
     kept: KeptRequests | None = None,
 ) -> Starlette:
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
     Args:
-        key: what clients must send as bearer token, but for `/health`; None: anybody may ask.
+        key: what clients must send as bearer token, but for `/health`; None: without `clients` anybody may ask.
+        clients: others with keys of their own, and how much they may ask; see `read_keys`.
         max_running: completions that run at the same time; there may be as many requests and `max_waiting` more, and
             others get status 429.
         max_body: of a request, in bytes; None: what a text as long as the context may need, 8 MiB at most.
+        max_seconds: that a request may take; None: no limit.
         hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
+        origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
     """
@@ -72,6 +82,7 @@ def build_app(
             metrics=metrics,
             health=health,
             max_body=max_body,
+            max_seconds=max_seconds,
             kept=kept,
         )
 
@@ -84,10 +95,15 @@ def build_app(
             Route("/v1/models/{name:path}", pages.model),
             Route("/v1/questions", people.questions),
             Route("/v1/questions/{name}", people.answer, methods=["POST"]),
+            Route("/openapi.json", pages.openapi),
+            Route("/docs", pages.docs),
             Route("/health", pages.state),
             Route("/metrics", pages.scrape),
         ],
-        middleware=[Middleware(_Door, key=key, hosts=hosts, metrics=metrics)],
+        middleware=[
+            *([cors(origins)] if origins else []),
+            Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics),
+        ],
         exception_handlers={Refused: _refused, HTTPException: _http_error},
     )
     app.state.gate = gate
@@ -110,6 +126,14 @@ class _Pages:
         name = request.path_params["name"]
         self.served.find(name)
         return JSONResponse(next(card for card in self.served.cards() if card["id"] == name))
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(description())
+
+    async def docs(self, request: Request) -> Response:
+        return HTMLResponse(
+            page(), headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        )
 
     async def state(self, request: Request) -> Response:
         """200 while requests are served. After a failure of the engine, a question of one token shows how it is."""
@@ -170,12 +194,20 @@ class PeoplePages:
         return JSONResponse({"id": name, "object": "answer"})
 
 
+def cors(origins: frozenset[str]) -> Middleware:
+    """Lets web pages of these origins ask."""
+    headers = ("authorization", "content-type", KEY_HEADER.lower())
+    return Middleware(
+        CORSMiddleware, allow_origins=sorted(origins), allow_methods=("GET", "POST"), allow_headers=headers
+    )
+
+
 class _Door:
     """Refuses requests to other hosts, of web pages, and without the key; `/health` needs none."""
 
-    def __init__(self, app: ASGIApp, key: str | None, hosts: frozenset[str], metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str], metrics: Metrics) -> None:
         self._app = app
-        self._key = key
+        self._keys = keys
         self._hosts = hosts
         self._metrics = metrics
 
@@ -183,7 +215,8 @@ class _Door:
         if scope["type"] == "http":
             try:
                 check_host(Request(scope), self._hosts)
-                check_key(Request(scope), None if scope["path"] == "/health" else self._key)
+                if scope["path"] != "/health":
+                    scope[SCOPE] = self._keys.client(Request(scope).headers.get("authorization", ""))
             except Refused as error:
                 self._metrics.request("", error.status, 0.0)
                 await (await _refused(Request(scope), error))(scope, receive, send)
@@ -200,7 +233,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     possible = (
         "POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, GET /v1/models, GET /v1/questions, "
-        "GET /health, GET /metrics"
+        "GET /health, GET /metrics, GET /docs, GET /openapi.json"
     )
     refused = Refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}. Possible: {possible}")
     return JSONResponse(refused.body(), refused.status, dict(error.headers or {}))

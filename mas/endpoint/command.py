@@ -8,8 +8,9 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
+from mas.endpoint.client_keys import ClientLimits
 from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
@@ -36,6 +38,23 @@ from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Who may ask a server beside its owner, and what.
+
+    Attributes:
+        clients: those with keys of their own.
+        origins: of web pages.
+        max_seconds: that a request may take; None: no limit.
+        shows_messages: whether clients may ask for what a team's members say to each other.
+    """
+
+    clients: Sequence[ClientLimits] = ()
+    origins: frozenset[str] = frozenset()
+    max_seconds: float | None = None
+    shows_messages: bool = False
+
+
 def serve_run(
     run_dir: Path,
     setup: Setup,
@@ -46,12 +65,14 @@ def serve_run(
     max_waiting: int,
     journal: Path | None = None,
     hosts: frozenset[str] = LOCAL,
+    entrance: Entrance,
 ) -> None:
     """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
 
     Args:
         journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
         hosts: names that the server is known by, see `known_hosts`.
+        entrance: who else may ask, and what.
 
     Raises:
         RunDirectoryError: the run has not learned anything yet. ConfigError: its team cannot be served.
@@ -63,9 +84,19 @@ def serve_run(
     async def serve(log: ReplayLog | None) -> None:
         desk = HumanDesk(log=log)
         async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
-            served = served_team(session, base)
+            served = replace(served_team(session, base), shows_messages=entrance.shows_messages)
             async with _keeping(log, served, of, console) as kept:
-                app = build_app(served, key=key, max_waiting=max_waiting, desk=desk, kept=kept, hosts=hosts)
+                app = build_app(
+                    served,
+                    key=key,
+                    clients=entrance.clients,
+                    max_waiting=max_waiting,
+                    max_seconds=entrance.max_seconds,
+                    desk=desk,
+                    kept=kept,
+                    hosts=hosts,
+                    origins=entrance.origins,
+                )
                 stopped = _on_signal()
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered

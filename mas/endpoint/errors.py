@@ -20,10 +20,20 @@ class Refused(MasError):
         status: of HTTP, 400 to 599.
         param: the request's field that is wrong, None where it is no field.
         code: a word for programs, None where the status says it all.
+        retry_after_s: of a status that says to come again, after how many seconds.
     """
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int = RETRY_AFTER_S,
+    ) -> None:
         super().__init__(message)
+        self._retry_after_s = retry_after_s
         self.status = status
         self.param = param
         self.code = code
@@ -33,7 +43,7 @@ class Refused(MasError):
         """Headers beside the usual ones."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
-        return {"Retry-After": str(RETRY_AFTER_S)} if self.status in (429, 503) else {}
+        return {"Retry-After": str(self._retry_after_s)} if self.status in (429, 503) else {}
 
     def body(self) -> dict[str, Any]:
         """The error as OpenAI writes it."""

@@ -4,9 +4,8 @@ The counters and gauges are in Prometheus' form, in a registry of its own for ea
 """
 
 import asyncio
-import hmac
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from mas.core.engine import Engine
 from mas.endpoint.answering import Answering
+from mas.endpoint.client_keys import client_of
 from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.errors import Refused, refusal
 from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
@@ -128,7 +128,13 @@ class _Teams(Collector):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestExchange:
-    """An ASGI application for one kind of request. `max_body`: bytes; `kept` None: requests end with their client."""
+    """An ASGI application for one kind of request.
+
+    Attributes:
+        max_body: bytes.
+        max_seconds: from the request to the end of its answer; None: no limit.
+        kept: None: requests end with their client.
+    """
 
     kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]
     served: Served
@@ -137,6 +143,7 @@ class RequestExchange:
     metrics: Metrics
     health: Health
     max_body: int
+    max_seconds: float | None = None
     kept: KeptRequests | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +152,7 @@ class RequestExchange:
         call = _Call(self, reply, began)
         try:
             with self.gate.entered(), self.gate.holding() as take:
-                await call.answer(scope, receive, take)
+                await self._in_time(call.answer(scope, receive, take))
         except (Disconnected, ClientDisconnect):
             reply.status = GONE
         except asyncio.CancelledError:
@@ -157,6 +164,21 @@ class RequestExchange:
             await reply.fail(refused)
         finally:
             self.metrics.request(call.model, reply.status, time.perf_counter() - began)
+
+    async def _in_time(self, answer: Awaitable[None]) -> None:
+        """Await an answer for as long as a request may take.
+
+        Raises:
+            Refused: it took longer.
+        """
+        limit = asyncio.timeout(self.max_seconds)
+        try:
+            async with limit:
+                await answer
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Refused(504, f"a request may take {self.max_seconds:g} s here", code="time_limit") from None
 
 
 @dataclass(slots=True)
@@ -171,20 +193,28 @@ class _Call:
     async def answer(self, scope: Scope, receive: Receive, take: Callable[[int], None]) -> None:
         """Read it, wait for a place, and answer it while the client is there. `take` is told of every byte of it."""
         served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
-        http, kept = Request(scope, receive), self.exchange.kept
+        http, kept, asking = Request(scope, receive), self.exchange.kept, client_of(scope)
+        asking.enter()
         key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
+        if key is not None and asking.name:
+            key = f"{asking.name}/{key}"  # nobody gets the answers of another client
         read: Wire = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
         request = self.reply.begin(read)
         assert isinstance(request, CompletionRequest | ChatRequest)
         served.find(request.model)
         self.model = request.model
+
+        def on_cost(prompt: int, generated: int) -> None:
+            metrics.tokens(self.model, prompt, generated)
+            asking.spend(prompt + generated)
+
         answering = Answering(
             served=served,
             prompts=self.exchange.prompts,
             request=request,
             reply=self.reply,
             shape=Shape(request, served.engine.tokenizer),
-            on_cost=lambda prompt, generated: metrics.tokens(self.model, prompt, generated),
+            on_cost=on_cost,
             on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
             key=key,
             kept=kept,
@@ -217,19 +247,3 @@ async def read_body(request: Request, limit: int, take: Callable[[int], None] = 
     except TimeoutError:
         raise Refused(408, f"the body did not come within {BODY_S:.0f} s", code="timeout") from None
     return bytes(body)
-
-
-def check_key(request: Request, key: str | None) -> None:
-    """Compare the request's key with the server's, in a time that does not depend on how far they agree.
-
-    Raises:
-        Refused: the key is missing or wrong.
-    """
-    if key is None:
-        return
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    is_right = hmac.compare_digest(given.encode("latin-1"), key.encode())
-    if not is_right or scheme.lower() != "bearer":
-        raise Refused(
-            401, "this server needs its key: send the header Authorization: Bearer KEY", code="invalid_api_key"
-        )
