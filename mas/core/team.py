@@ -20,6 +20,8 @@ DONE = "done"
 """A live token here commits the team's action."""
 COORDINATOR = "coordinator"
 """The principal of whoever plays a team whose agents are processes on a bus; agents end on its word alone."""
+TEXT = "{text}"
+"""Stands for a plain text in the fields that it becomes."""
 MAX_DEPTH = 8
 """How many teams may stand in each other, the outermost included."""
 
@@ -51,6 +53,14 @@ def _parse_edge(value: object) -> object:
     return {"source": source, "target": target, "when": when, "loop": int(loop) if loop else None, "map": bool(mapped)}
 
 
+def _parse_text(value: object) -> object:
+    if isinstance(value, str):
+        return {value: TEXT}
+    if isinstance(value, dict) and value and not any(TEXT in str(part) for part in value.values()):
+        raise ValueError(f"it leaves the text out: write {TEXT} in one of its fields")
+    return value
+
+
 class TeamSpec(Options):
     """A team: who is in it and who speaks to whom.
 
@@ -74,6 +84,8 @@ class TeamSpec(Options):
         budget: what a turn, an episode and a run may spend.
         replicas: agent -> how many listeners may share its work; an agent without an entry has one in one process, and
             as many processes as come.
+        text: observation field -> what it is where somebody asks the team with a plain text, which stands for `{text}`;
+            a name alone is the one field that the text is. Empty: all members are shown the text as the field `task`.
         teams: team within this one -> the agent whose last output it sends; made from `agents`.
     """
 
@@ -91,6 +103,7 @@ class TeamSpec(Options):
     policies: dict[str, Policy] = Field(default_factory=dict)
     budget: Budgets = Budgets()
     replicas: dict[str, Replicas] = Field(default_factory=dict)
+    text: Annotated[dict[str, str], BeforeValidator(_parse_text)] = Field(default_factory=dict)
     teams: dict[str, str] = Field(default_factory=dict)
 
     @property

@@ -1,7 +1,8 @@
 """A whole team as a model: a situation comes in as a message, one team turn is played on the bus, its action goes out.
 
 What the members say to each other stays between them. A situation is a JSON object of observation fields, of which each
-member is shown those of its own view; or plain text, shown to everybody as the field `task`.
+member is shown those of its own view; or plain text, which becomes the fields that the team's `text` says, or else is
+shown to everybody as the field `task`.
 """
 
 import json
@@ -19,10 +20,10 @@ from mas.core.bus import Gap, Restart
 from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.errors import ConfigError, Halted, JournalError, MasError, RefusedRequest, ReplayError
 from mas.core.messages import Payload
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, listed
 from mas.core.records import Line
 from mas.core.scenario import Scenario
-from mas.core.team import TeamSpec
+from mas.core.team import TEXT, TeamSpec
 from mas.core.template import parse_template
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire import read_json
@@ -112,6 +113,9 @@ class TeamModel:
         example: what each view of the team's world sees in some situation. It says which fields there are.
         reads: fields that some member's prompt cannot do without.
 
+    Raises:
+        ConfigError: the team's `text` names a field that there is not, or leaves one out.
+
     Attributes:
         turns_played: since it was made; loops_taken: `SOURCE-TARGET` -> how often in all of them.
     """
@@ -123,8 +127,10 @@ class TeamModel:
         self.turns_played = 0
         self.loops_taken = {name: 0 for name, _ in loops_of(runtime.plan)}
         self._fields = {field for fields in example.values() for field in fields}
-        self._takes_text = reads <= {TEXT_FIELD}
+        self._text = runtime.plan.spec.text
+        self._takes_text = bool(self._text) or reads <= {TEXT_FIELD}
         self.example = json.dumps(_merged(self._shown), ensure_ascii=False)
+        self._check_text()
 
     @classmethod
     def of(cls, runtime: TeamRuntime, scenario: Scenario, *, chats: bool) -> "TeamModel":
@@ -153,7 +159,9 @@ class TeamModel:
         except ValueError:
             given = None
         seat = self.runtime.plan.spec.seat
-        if isinstance(given, dict) and not (self._takes_text and given.keys() == {TEXT_FIELD}):
+        if self._text and not isinstance(given, dict):
+            given = {field: written.replace(TEXT, message) for field, written in self._text.items()}
+        if isinstance(given, dict) and (self._text or not (self._takes_text and given.keys() == {TEXT_FIELD})):
             return Situation(seat, self._views_of(given))
         text = given[TEXT_FIELD] if isinstance(given, dict) else message
         if not self._takes_text or not isinstance(text, str):
@@ -222,6 +230,20 @@ class TeamModel:
             completion_tokens=recorder.completion_tokens,
         )
 
+    def _check_text(self) -> None:
+        """Find out whether a plain text makes all fields.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        needed = {field for fields in self._shown.values() for field in fields}
+        for field in self._text:
+            if field not in needed:
+                hint = did_you_mean(field, needed)
+                raise ConfigError(f"team {self.name!r}: 'text' names {field!r}, which no member sees. {hint}")
+        if self._text and (missing := sorted(needed - self._text.keys())):
+            raise ConfigError(f"team {self.name!r}: 'text' leaves out {', '.join(missing)}: give them, too")
+
     def _views_of(self, given: Mapping[str, object]) -> dict[str, dict[str, str]]:
         """Each view's own fields out of those given for all, or given for it alone under its name."""
         shared = {name: value for name, value in given.items() if not isinstance(value, dict)}
@@ -252,7 +274,8 @@ class TeamModel:
 
     def _refused(self, problem: str) -> Refused:
         needed = ", ".join(sorted({name for fields in self._shown.values() for name in fields}))
-        text = f", or plain text for all members as the field {TEXT_FIELD!r}" if self._takes_text else ""
+        fields = "the field " + repr(TEXT_FIELD) if not self._text else listed(self._text)
+        text = f", or plain text for all members as {fields}" if self._takes_text else ""
         return Refused(
             400,
             f"{problem} A message to team {self.name!r} is a JSON object of the fields {needed}{text}. "

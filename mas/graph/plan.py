@@ -101,10 +101,10 @@ def _starting(spec: TeamSpec, wiring: Wiring, seats: Mapping[str, str]) -> dict[
 
 
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint`, `seats` and `experiences` were
-    known stay theirs."""
+    """The whole team as text; journals of teams that were played before `joint`, `seats`, `text` and
+    `experiences` were known stay theirs."""
     written = spec.model_dump(mode="json")
-    for key in ("joint", "seats"):
+    for key in ("joint", "seats", "text"):
         if not written[key]:
             del written[key]
     for role in written["roles"].values():

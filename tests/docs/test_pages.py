@@ -25,7 +25,8 @@ from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.errors import ConfigError
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
-from mas.endpoint import KeptRequests, build_app, running
+from mas.endpoint import KeptRequests, Served, build_app, running
+from mas.endpoint.client_keys import read_keys
 from mas.endpoint.command import served_team
 from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
@@ -34,6 +35,7 @@ from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.scenarios.measure import measure
+from mas.testing.scripted import ScriptedEngine
 from mas.training.saved import initial_adapters
 from mas.training.session import open_team
 
@@ -67,6 +69,9 @@ def test_every_team_loads_and_compiles(page: str, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
         path = tmp_path / "team.yaml"
         path.write_text(block.text)
+        if block.text.startswith("keys:"):
+            assert read_keys(path)
+            continue
         team = load_team(path)
         compile_team(team, build_roles(team))
 
@@ -182,7 +187,7 @@ async def test_the_examples_of_the_page_on_the_endpoint_run(
     base = base_for("relay")
     config = load_config(["scenario=relay"])
     scenario = build_scenario(config.scenario)
-    *asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python")]
+    *asking, embedding = [block.text for block in blocks("docs/endpoint.md", "python") if "agents" not in block.text]
     curls = [line for block in blocks("docs/endpoint.md", "bash") for line in block.text.splitlines() if "curl" in line]
     with Journal.open(tmp_path / "bus.sqlite") as journal:
         log = ReplayLog(journal)
@@ -200,6 +205,17 @@ async def test_the_examples_of_the_page_on_the_endpoint_run(
     assert len(asking) == 2
     assert len(curls) == 3
     assert "planner heard hello" in capfd.readouterr().out
+
+
+async def test_the_agent_of_the_page_on_the_endpoint_calls_its_function(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("agents")
+    (example,) = [block.text for block in blocks("docs/endpoint.md", "python") if "agents" in block.text]
+    call = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    engine = ScriptedEngine(lambda prompt, *_: "It is 5." if "<tool_response>\n5" in prompt else call, ("planner",))
+    served = Served(engine=engine, base="base", context=4096, roles={}, teams=(), created=0)
+    async with running(build_app(served)) as address:
+        await ask_as_shown([example], [], address)
+    assert capfd.readouterr().out == "It is 5.\n"
 
 
 async def ask_as_shown(examples: list[str], curls: list[str], address: str) -> None:

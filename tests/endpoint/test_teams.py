@@ -11,6 +11,7 @@ from conftest import SMALL, TINY, BaseFor
 from loud import loud_adapter
 
 from mas.config.options import ScenarioOptions
+from mas.core.errors import ConfigError, GraphError
 from mas.core.seeds import derive_seed
 from mas.endpoint import TeamModel, build_app
 from mas.endpoint.teams import Situation
@@ -139,6 +140,40 @@ async def test_what_members_say_stays_in_the_team_unless_the_server_shows_it() -
             error = problem(await asking.post("/v1/chat/completions", json=body | {"model": "a"}), 400)
             assert "for teams" in error["message"]
     assert not engine.requests
+
+
+FIELDS = {"goal": "{text}", "cell": "00", "last": "-", "around": "#.#."}
+
+
+def with_text(text: Any) -> dict[str, Any]:
+    """The team of plan_path, that plain texts may ask."""
+    spec = build_scenario(ScenarioOptions(name="plan_path")).teams["team"]
+    return spec.model_dump(mode="json", exclude={"text"}) | {"text": text}
+
+
+async def test_a_plain_text_becomes_the_fields_that_the_team_says() -> None:
+    engine = ScriptedEngine(member)
+    async with playing(engine, with_text(FIELDS)) as model, client(build_app(offer(engine, teams=[model]))) as asking:
+        for message in ("23", json.dumps(SITUATION), json.dumps({"goal": "23"})):
+            answer = await asking.post("/v1/chat/completions", json=asked("plan_path", message))
+            if answer.status_code != 200:
+                assert "The field 'cell' is missing" in problem(answer, 400)["message"]
+    prompts = [engine.tokenizer.decode(request.prompt_ids) for request in engine.requests]
+    assert prompts == ["P23>", "E00-23;>", "V#.#.D>"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FIELDS | {"gaol": "x"}, "'gaol', which no member sees. Did you mean 'goal'"),
+        ("goal", "'text' leaves out around, cell, last: give them, too"),
+        (FIELDS | {"goal": "11"}, "leaves the text out"),
+    ],
+)
+async def test_a_text_that_does_not_make_all_fields_is_refused(text: Any, message: str) -> None:
+    with pytest.raises((ConfigError, GraphError), match=message):
+        async with playing(ScriptedEngine(member), with_text(text)):
+            pass
 
 
 async def test_a_raw_prompt_asks_a_team_too() -> None:
