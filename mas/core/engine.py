@@ -67,6 +67,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         top_p: only the most likely tokens, as few as have this probability together; 1: no limit.
         min_p: only tokens at least so many times as likely as the most likely one; 0: no limit.
         grammar: the completion is one of its texts, as far as `max_tokens` goes, and then ends; None: any text.
+        alternatives: how many of the most likely tokens are told at each place; it changes no completion.
     """
 
     temperature: float = 1.0
@@ -76,6 +77,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     min_p: float = 0.0
     grammar: Grammar | None = None
+    alternatives: int = 0
 
     @property
     def is_truncated(self) -> bool:
@@ -112,6 +114,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         finish: `stop` (a stop token came) or `length`; empty for a piece that is not the last.
         adapter: the exact version that made it, None for the bare base.
         supports: L supports (`mas.core.support`) of restricted sampling; empty where every token could be any.
+        alternatives: at each of L places the most likely tokens with their log-probabilities, of the distribution that
+            `logprobs` are of, the most likely first; empty where none were asked for.
     """
 
     token_ids: tuple[int, ...]
@@ -119,6 +123,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     finish: str
     adapter: AdapterRef | None = None
     supports: tuple[bytes, ...] = ()
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @runtime_checkable

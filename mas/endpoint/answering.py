@@ -34,8 +34,8 @@ NOBODY: AdapterRef | None = None
 """A team's action is made by several adapters, so none is named."""
 
 _MEMBERS_OWN = (
-    "max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "prompt_logprobs", "top_p",
-    "top_k", "min_p", "response_format", "structured_outputs", "tools", "tool_choice",
+    "max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "top_logprobs",
+    "prompt_logprobs", "top_p", "top_k", "min_p", "response_format", "structured_outputs", "tools", "tool_choice",
 )  # fmt: skip
 """Options that a team cannot honour: its members have their own limits, and their tokens are not shown."""
 
@@ -95,7 +95,7 @@ class Answering:
             reader = self._reader(one.index)
             text = reader.add(one.text, is_last=True)
             choice = shape.choice(one.index, text, one.finish, one.stop_reason, reader.calls)
-            choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs) | prompt)
+            choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs, one.alternatives) | prompt)
         generated = sum(len(one.token_ids) for one in made)
         self.on_cost(len(wanted.prompt_ids), generated)
         await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
@@ -112,7 +112,7 @@ class Answering:
         known = len(reader.calls)
         text = reader.add(delta.text, is_last=bool(delta.finish))
         choice = shape.delta(delta.index, text, delta.finish, delta.stop_reason, reader.calls, known)
-        choice |= shape.tokens(delta.index, delta.token_ids, delta.logprobs)
+        choice |= shape.tokens(delta.index, delta.token_ids, delta.logprobs, delta.alternatives)
         self.generated += len(delta.token_ids)
         self.on_cost(0 if self.speaking else len(wanted.prompt_ids), len(delta.token_ids))
         if delta.index not in self.speaking:

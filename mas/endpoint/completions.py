@@ -24,6 +24,8 @@ from mas.serving.detokenizer import Detokenizer
 COMPLETION_TOKENS = 16
 """`max_tokens` of a raw completion where neither the client nor a role says it, as OpenAI has it."""
 StopReason = str | int | None
+Alternatives = Sequence[Sequence[tuple[int, float]]]
+"""Of each token, the most likely ones at its place with their log-probabilities; empty: they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Delta:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    alternatives: Alternatives
     finish: str
     stop_reason: StopReason
     adapter: AdapterRef | None
@@ -76,6 +79,7 @@ class Completion:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    alternatives: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     finish: str = ""
     stop_reason: StopReason = None
     adapter: AdapterRef | None = None
@@ -89,6 +93,7 @@ class Completion:
         for position, (token, logprob) in enumerate(zip(piece.token_ids, piece.logprobs, strict=True)):
             self.token_ids.append(token)
             self.logprobs.append(logprob)
+            self.alternatives += piece.alternatives[position : position + 1]
             if is_stopped and position == last:
                 self.stop_reason = self.wanted.reasons.get(token)
             elif self._say(self.words.add(token)):
@@ -100,6 +105,7 @@ class Completion:
             text=self.text[before:],
             token_ids=tuple(self.token_ids[known:]),
             logprobs=tuple(self.logprobs[known:]),
+            alternatives=tuple(self.alternatives[known:]),
             finish=self.finish,
             stop_reason=self.stop_reason,
             adapter=self.adapter,
@@ -220,6 +226,7 @@ def _wanted(
         top_p=request.top_p,
         min_p=request.min_p,
         grammar=grammar,
+        alternatives=_alternatives(request),
     )
     return Wanted(
         prompt_ids=prompt_ids,
@@ -229,6 +236,13 @@ def _wanted(
         reasons={**{token: token for token in request.stop_token_ids}, **single},
         adapter=adapter,
     )
+
+
+def _alternatives(request: Sampled) -> int:
+    """How many of the most likely tokens are wanted at each place."""
+    if isinstance(request, ChatRequest):
+        return request.top_logprobs
+    return (request.logprobs or 0) if isinstance(request, CompletionRequest) else 0
 
 
 def _single_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[int, str]:

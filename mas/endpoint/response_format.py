@@ -92,17 +92,31 @@ class Shape:
         said = {"delta": {"role": "assistant", "content": text}} if self.is_chat else {}
         return self.delta(index, text, "stop") | said
 
-    def tokens(self, index: int, ids: Sequence[int], logprobs: Sequence[float]) -> Json:
-        """What a choice says of its next tokens, as far as the request asked for it."""
+    def tokens(
+        self,
+        index: int,
+        ids: Sequence[int],
+        logprobs: Sequence[float],
+        alternatives: Sequence[Sequence[tuple[int, float]]] = (),
+    ) -> Json:
+        """What a choice says of its next tokens, as far as the request asked for it.
+
+        Args:
+            alternatives: of each token, the most likely ones at its place; empty: they were not asked for.
+        """
         fields: Json = {"token_ids": list(ids)} if self.request.return_token_ids else {}
         if not self.has_logprobs:
             return fields
         words = [self._word(token) for token in ids]
         values = [max(value, LOWEST) for value in logprobs]
+        others = [[(self._word(token), max(value, LOWEST)) for token, value in place] for place in alternatives]
         if self.is_chat:
-            content = [_chat_logprob(word, value) for word, value in zip(words, values, strict=True)]
+            others = others or [[]] * len(words)
+            content = [_chat_logprob(*one) for one in zip(words, values, others, strict=True)]
             return fields | {"logprobs": {"content": content}}
-        return fields | {"logprobs": self._logprobs(index, words, values)}
+        own = list(zip(words, values, strict=True))
+        told = [dict(place) | dict([one]) for place, one in zip(others or [[]] * len(own), own, strict=True)]
+        return fields | {"logprobs": self._logprobs(index, words, values, told)}
 
     def prompt(self, ids: Sequence[int], logprobs: Sequence[float | None] | None) -> Json:
         """What a choice says of the prompt's tokens, as far as the request asked for it."""
@@ -115,7 +129,7 @@ class Shape:
         ]
         return fields | {"prompt_logprobs": scored}
 
-    def _logprobs(self, index: int, words: list[str], values: list[float]) -> Json:
+    def _logprobs(self, index: int, words: list[str], values: list[float], told: list[dict[str, float]]) -> Json:
         offsets = []
         for word in words:
             offsets.append(self._offsets[index])
@@ -123,7 +137,7 @@ class Shape:
         return {
             "tokens": words,
             "token_logprobs": values,
-            "top_logprobs": [{word: value} for word, value in zip(words, values, strict=True)],
+            "top_logprobs": told,
             "text_offset": offsets,
         }
 
@@ -155,8 +169,12 @@ def _usage(prompt: int, generated: int) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
-def _chat_logprob(word: str, value: float) -> Json:
-    return {"token": word, "logprob": value, "bytes": list(word.encode()), "top_logprobs": []}
+def _chat_logprob(word: str, value: float, others: Sequence[tuple[str, float]]) -> Json:
+    return _said(word, value) | {"top_logprobs": [_said(other, own) for other, own in others]}
+
+
+def _said(word: str, value: float) -> Json:
+    return {"token": word, "logprob": value, "bytes": list(word.encode())}
 
 
 class EndpointReply:

@@ -15,6 +15,7 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.formats import ResponseFormat, StructuredOutputs
 from mas.endpoint.function_tools import FunctionCall, FunctionChoice, FunctionTool
 from mas.endpoint.wire_base import Wire
+from mas.serving.model_text import MOST_ALTERNATIVES
 
 LONGEST_STOP = 256
 """Characters. Every piece of a streamed text is compared with every beginning of a stop."""
@@ -83,13 +84,13 @@ class CompletionRequest(Sampled):
     """A raw prompt, as text or token ids.
 
     Attributes:
-        logprobs: 0: those of the chosen tokens; None: none.
+        logprobs: those of the chosen tokens, and of so many of the most likely ones; None: none.
         prompt_logprobs: 0: those of the prompt's own tokens; None: none.
         add_special_tokens: whether a text begins with what the model expects before every text.
     """
 
     prompt: str | tuple[int, ...]
-    logprobs: Literal[0] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     prompt_logprobs: Literal[0] | None = None
     add_special_tokens: bool = True
 
@@ -142,6 +143,7 @@ class ChatRequest(Sampled):
     """A conversation to be continued.
 
     Attributes:
+        top_logprobs: how many of the most likely tokens are told beside each chosen one; needs `logprobs`.
         tools: functions that the client can call for the model.
         tool_choice: whether one must be called, and which.
         parallel_tool_calls: whether an answer may call several.
@@ -149,6 +151,7 @@ class ChatRequest(Sampled):
 
     messages: Annotated[tuple[ChatMessage, ...], Field(strict=False, min_length=1)]
     logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] = 0
     tools: Annotated[tuple[FunctionTool, ...], Field(strict=False, max_length=MOST_TOOLS)] = ()
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice = "auto"
     parallel_tool_calls: bool = True
@@ -167,7 +170,6 @@ NEUTRAL: Mapping[str, Sequence[object]] = {
     "logit_bias": ({},),
     "best_of": (1,),
     "use_beam_search": (False,),
-    "top_logprobs": (0,),
     "min_tokens": (0,),
     "bad_words": ([],),
     "allowed_token_ids": ([],),
@@ -224,6 +226,8 @@ def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
         raise _problem(error, kind) from None
     if isinstance(request, Sampled):
         _check_stream(request)
+    if isinstance(request, ChatRequest) and request.top_logprobs and not request.logprobs:
+        raise Refused(400, "top_logprobs is only possible with logprobs: true", param="top_logprobs")
     return request
 
 

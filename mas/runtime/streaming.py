@@ -124,4 +124,5 @@ async def _generate_one(engine: Engine, request: Request, tell: Callable[[str], 
         finish=pieces[-1].finish,
         adapter=pieces[-1].adapter,
         supports=tuple(support for piece in pieces for support in piece.supports),
+        alternatives=tuple(place for piece in pieces for place in piece.alternatives),
     )

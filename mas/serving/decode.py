@@ -24,13 +24,17 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import Prompt, prefill
 from mas.serving.grammar import GrammarFailed, Grammars, Matcher
 from mas.serving.kv_cache import SlotCache
-from mas.serving.logits import draw_tokens, supports_of
+from mas.serving.logits import draw_tokens, likeliest, supports_of
 from mas.serving.model import BaseModel
 
 _PREFILL_TOKENS = 16_384
 """Padded tokens of one prefill at most, or one prompt."""
 _PADDING = 1.25
 """The longest prompt of one prefill is at most so many times as long as the shortest."""
+
+
+Alternatives = tuple[tuple[int, float], ...]
+"""The most likely tokens of a place with their log-probabilities."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +48,7 @@ class DecodeJob:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     supports: list[bytes] = field(default_factory=list)
+    alternatives: list[Alternatives] = field(default_factory=list)
     matcher: Matcher | None = None
     is_cancelled: bool = False
     error: Exception | None = None
@@ -66,10 +71,12 @@ class DecodeJob:
             return "stop"
         return "length" if len(self.token_ids) >= sampling.max_tokens else ""
 
-    def add(self, token: int, logprob: float, support: bytes) -> None:
+    def add(self, token: int, logprob: float, support: bytes, alternatives: Alternatives = ()) -> None:
         """One more token; and the end behind it, where a grammar leaves nothing else."""
         self.token_ids.append(token)
         self.logprobs.append(logprob)
+        if self.request.sampling.alternatives:
+            self.alternatives.append(alternatives)
         if not self.request.sampling.is_restricted:
             return
         self.supports.append(support)
@@ -86,6 +93,8 @@ class DecodeJob:
             self.token_ids.append(matcher.end)
             self.logprobs.append(0.0)
             self.supports.append(pack_support(matcher.mask()))
+            if self.request.sampling.alternatives:
+                self.alternatives.append(((matcher.end, 0.0),))
 
     def piece(self, start: int = 0) -> Generation:
         """What was drawn from the `start`-th token on; the whole completion when it is done."""
@@ -95,6 +104,7 @@ class DecodeJob:
             finish=self._finish(),
             adapter=self.ref,
             supports=tuple(self.supports[start:]),
+            alternatives=tuple(self.alternatives[start:]),
         )
 
 
@@ -220,13 +230,31 @@ def _draw(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> None:
         logits_NV, temperatures, [job.seed for job in jobs], [len(job.token_ids) for job in jobs], support_NV
     )
     masks_NV = None if support_NV is None else support_NV.cpu().numpy()
+    others = _alternatives(jobs, logits_NV, support_NV)
     for row, (job, token, logprob) in enumerate(zip(jobs, tokens_N.tolist(), logprobs_N.tolist(), strict=True)):
         if job.error is not None:
             continue
         if math.isfinite(logprob):
-            job.add(token, logprob, WHOLE if masks_NV is None else pack_support(masks_NV[row]))
+            support = WHOLE if masks_NV is None else pack_support(masks_NV[row])
+            job.add(token, logprob, support, others.get(row, ()))
         else:
             job.error = ArithmeticError(f"adapter {job.ref} gives a log-probability of {logprob}")
+
+
+def _alternatives(jobs: Sequence[DecodeJob], logits_NV: Tensor, support_NV: Tensor | None) -> dict[int, Alternatives]:
+    """Row -> its most likely tokens, of the rows that want them."""
+    rows = [row for row, job in enumerate(jobs) if job.request.sampling.alternatives and job.error is None]
+    if not rows:
+        return {}
+    wanted = [jobs[row].request.sampling for row in rows]
+    found = likeliest(
+        logits_NV[rows],
+        [sampling.temperature for sampling in wanted],
+        max(sampling.alternatives for sampling in wanted),
+        None if support_NV is None else support_NV[rows],
+    )
+    counts = [sampling.alternatives for sampling in wanted]
+    return {row: tuple(own[:count]) for row, own, count in zip(rows, found, counts, strict=True)}
 
 
 def _supports(jobs: Sequence[DecodeJob], logits_NV: Tensor) -> Tensor | None:

@@ -16,6 +16,7 @@ Shape legend: N rows, R readings, C of one chunk, P picks, D hidden size, V voca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -248,6 +249,21 @@ def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float
         z ^= z >> np.uint64(31)
     drawn: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return drawn
+
+
+def likeliest(
+    logits_NV: Tensor, temperatures: Sequence[float], count: int, support_NV: Tensor | None = None
+) -> list[list[tuple[int, float]]]:
+    """The `count` most likely tokens of each row with their log-probabilities, as `draw_tokens` has them; fewer where
+    the support has fewer."""
+    if support_NV is not None:
+        logits_NV = logits_NV.masked_fill(~support_NV, -torch.inf)
+    heat = torch.tensor([t if t > 0 else 1.0 for t in temperatures], device=logits_NV.device)
+    values_NK, tokens_NK = torch.log_softmax(logits_NV.float() / heat[:, None], dim=-1).topk(count)
+    return [
+        [(token, value) for token, value in zip(tokens, values, strict=True) if math.isfinite(value)]
+        for tokens, values in zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
+    ]
 
 
 def draw_tokens(

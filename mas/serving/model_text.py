@@ -17,6 +17,8 @@ from mas.core.errors import EngineError, RefusedRequest
 
 COLDEST = 1e-4
 """Below this temperature but for 0, logits divided by it leave the numbers that a computer has."""
+MOST_ALTERNATIVES = 20
+"""Alternatives of a token, at most, as OpenAI has it."""
 _REMEMBERED = 65_536
 _SHORT = 256
 """Longest text in characters, or completion in tokens, that is remembered: many of them stay below 100 MB."""
@@ -117,8 +119,12 @@ def check_unrestricted(sampling: Sampling) -> None:
     """Refuse restricted sampling, for engines that cannot say which tokens were possible.
 
     Raises:
-        RefusedRequest: the request limits tokens or has a grammar.
+        RefusedRequest: the request limits tokens, has a grammar, or wants alternatives.
     """
+    if sampling.alternatives:
+        raise RefusedRequest(
+            f"alternatives={sampling.alternatives}: this engine tells none; engine=transformers and engine=vllm can"
+        )
     if sampling.is_restricted:
         raise RefusedRequest(
             f"top_k={sampling.top_k}, top_p={sampling.top_p}, min_p={sampling.min_p}, grammar={sampling.grammar}: this "
@@ -161,6 +167,8 @@ class ModelLimits:
             raise RefusedRequest(f"top_p is {sampling.top_p}; it must be above 0 and at most 1 (no limit)")
         if not 0 <= sampling.min_p <= 1:
             raise RefusedRequest(f"min_p is {sampling.min_p}; it must be from 0 (no limit) to 1")
+        if not 0 <= sampling.alternatives <= MOST_ALTERNATIVES:
+            raise RefusedRequest(f"alternatives is {sampling.alternatives}; it must be from 0 to {MOST_ALTERNATIVES}")
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
     def check_stream(self, request: Request) -> None:

@@ -9,6 +9,7 @@ Needs `mas[vllm]`; nothing here is imported without it. No usage statistics are 
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -272,7 +273,17 @@ def _generation(request: Request, completion: Any, version: AdapterVersion | Non
         finish="" if completion.finish_reason is None else "stop" if is_stopped else "length",
         adapter=None if version is None else version.ref,
         supports=_followed(supports, ids, completion.logprobs),
+        alternatives=_likeliest(completion.logprobs, request.sampling.alternatives),
     )
+
+
+def _likeliest(logprobs: Any, count: int) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """The most likely tokens of each place."""
+    if not count:
+        return ()
+    places = [[(token, min(said.logprob, 0.0)) for token, said in entry.items()] for entry in logprobs]
+    ranked = [sorted((one for one in place if math.isfinite(one[1])), key=lambda one: -one[1]) for place in places]
+    return tuple(tuple(place[:count]) for place in ranked)
 
 
 def _followed(supports: Supports, ids: Sequence[int], logprobs: Any) -> tuple[bytes, ...]:
@@ -290,7 +301,7 @@ def _sampling(request: Request, seed: int) -> dict[str, Any]:
         "stop_token_ids": list(sampling.stop),
         "ignore_eos": True,
         "seed": seed % 2**63,
-        "logprobs": 0,
+        "logprobs": sampling.alternatives,
     } | restricted_options(sampling)
 
 

@@ -181,7 +181,7 @@ def restricted_options(sampling: Sampling) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if sampling.is_truncated:
         options |= {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
-        options["logprobs"] = sampling.top_k + _TIES
+        options["logprobs"] = max(sampling.top_k + _TIES, sampling.alternatives)
     if (grammar := sampling.grammar) is not None:
         asked = {"regex": grammar.text} if grammar.kind == "regex" else {"json": grammar.text}
         options["structured_outputs"] = StructuredOutputsParams(**asked)

@@ -263,3 +263,25 @@ async def test_a_log_probability_that_json_cannot_write_is_a_very_small_one() ->
     async with client(build_app(offer(Sure(lambda *_: "x", ("a",))))) as asking:
         answer = await asking.post("/v1/completions", json={"model": "a", "prompt": "hi", "logprobs": 0})
     assert answer.json()["choices"][0]["logprobs"]["token_logprobs"] == [-9999.0, -9999.0]
+
+
+async def test_the_most_likely_tokens_are_told_whole_and_streamed(engine: TransformersEngine) -> None:
+    ids = engine.tokenizer.encode("E0723;a>")
+    async with client(build_app(offer(engine))) as asking:
+        body = {"model": "b", "prompt": list(ids), "max_tokens": 4, "seed": 3, "logprobs": 3, "ignore_eos": True}
+        (choice,) = (await asking.post("/v1/completions", json=body)).json()["choices"]
+        chunks = pieces(await asking.post("/v1/completions", json=body | {"stream": True}))
+        chat = {"model": "b", "messages": [{"role": "user", "content": "E0723;a>"}], "max_tokens": 4, "seed": 3}
+        talk = chat | {"logprobs": True, "top_logprobs": 2}
+        (said,) = (await asking.post("/v1/chat/completions", json=talk)).json()["choices"]
+        error = problem(await asking.post("/v1/chat/completions", json=chat | {"top_logprobs": 2}), 400)
+    told = choice["logprobs"]
+    assert [len(place) in (3, 4) for place in told["top_logprobs"]] == [True] * 4, "the chosen one may be a fourth"
+    for word, value, place in zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True):
+        assert place[word] == value
+    joined = [place for chunk in chunks for place in (chunk["choices"][0]["logprobs"] or {}).get("top_logprobs", ())]
+    assert joined == [pytest.approx(place, abs=1e-5) for place in told["top_logprobs"]]
+    for entry in said["logprobs"]["content"]:
+        first, second = entry["top_logprobs"]
+        assert first["logprob"] >= second["logprob"]
+    assert "logprobs: true" in error["message"]

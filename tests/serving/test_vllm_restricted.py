@@ -80,6 +80,24 @@ async def test_log_probabilities_are_those_over_the_supports(served: VllmEngine,
             assert re.fullmatch(r'\s*\{\s*"n"\s*:\s*(1|2|30)\s*\}\s*', text), text
 
 
+async def test_the_most_likely_tokens_are_told(served: VllmEngine) -> None:
+    base, prompt = served.base, (1, 2, 3, 4)
+    for temperature, grammar in ((0.0, None), (0.7, None), (1.0, NAMES)):
+        sampling = Sampling(temperature=temperature, max_tokens=4, grammar=grammar, stop=base.stop_ids, alternatives=5)
+        (made,) = await served.generate(Request(prompt_ids=prompt, sampling=sampling, seeds=(1,), adapter="a"))
+        weights = served.store.weights("a")
+        logits_LV = completion_logits(base.model, base.bank, [ScoredRow(prompt, made.token_ids, weights)])[0]
+        assert len(made.alternatives) == len(made.token_ids)
+        for place, told in enumerate(made.alternatives):
+            scores_V = logits_LV[place] / (temperature or 1.0)
+            if grammar is not None:
+                possible_V = torch.from_numpy(unpack_support(made.supports[place], scores_V.shape[-1]).copy())
+                scores_V = scores_V.masked_fill(~possible_V, -torch.inf)
+            values_K, _ = scores_V.log_softmax(-1).topk(len(told))
+            assert [value for _, value in told] == pytest.approx(values_K.tolist(), abs=5e-3)
+            assert len(told) == 5 or grammar is not None
+
+
 async def test_a_stream_has_its_supports_too(served: VllmEngine) -> None:
     sampling = Sampling(grammar=NAMES, max_tokens=6, stop=served.stop_ids)
     request = Request(prompt_ids=(1, 2, 3), sampling=sampling, seeds=(5,), adapter="a")
