@@ -38,6 +38,7 @@ from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
+from mas.training.cluster_estimates import adapter_slots
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
@@ -106,7 +107,7 @@ def train_in_directory(
     if base is not None:
         _check_base(config, setup, base, path)
     if opening is None:
-        check_engine(setup, base)
+        _check_engine(setup, base, console)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept, processes = run.checkpoints, None if base is None else _processes(config, setup, files, base, run.path)
@@ -127,6 +128,13 @@ def _check_base(config: Config, setup: TrainSetup, base: BaseModel, path: Path) 
     _check_gpus(config, base)
     if config.train.start is not None and not list_checkpoints(path / "checkpoints"):
         initial_adapters(setup, base)  # only for its errors: the trainer makes its own
+
+
+def _check_engine(setup: TrainSetup, base: BaseModel | None, console: Console) -> None:
+    """Refuse an engine that lacks what it needs; a server cannot be asked for the room that it has, so that is said."""
+    if setup.engine.name == "vllm_server" and base is not None:
+        console.print(f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False)
+    check_engine(setup, base)
 
 
 def _checked(

@@ -316,14 +316,22 @@ def test_where_batches_cannot_be_in_flight_is_said(base: BaseModel) -> None:
     again = {"source": "epochs", "count": 8, "replay": {"share": 0.5}}
     with pytest.raises(ConfigError, match=r"train\.tasks\.replay counts tries step by step"):
         Trainer(resolve_training(config_of(1, tasks=again)), base)
-    engine = {"name": "vllm", "adapters": 5}
-    slots = config_of(2).model_dump() | {"engine": engine}
-    with pytest.raises(
-        ConfigError,
-        match=r"6 adapter versions are used at once, and engine\.adapters is 5: leave it out, or set it to 6",
-    ):
-        check_staleness(resolve_training(Config.model_validate(slots)), is_distributed=False)
     check_staleness(resolve_training(config_of(0, tasks=again)), is_distributed=True)
+
+
+@pytest.mark.parametrize(("staleness", "few", "needed"), [(0, 1, 2), (1, 3, 4), (2, 5, 6)])
+def test_too_few_places_of_vllm_for_the_versions_of_all_batches_are_refused(
+    staleness: int, few: int, needed: int
+) -> None:
+    """Two adapters, each with the versions of k + 1 batches."""
+
+    def check(adapters: int) -> None:
+        config = config_of(staleness).model_dump() | {"engine": {"name": "vllm", "adapters": adapters}}
+        check_staleness(resolve_training(Config.model_validate(config)), is_distributed=False)
+
+    check(needed)
+    with pytest.raises(ConfigError, match=rf"adapters={few} is too small: {needed} .* or set it to {needed} or more"):
+        check(few)
 
 
 async def test_layers_that_are_computed_again_do_so_while_others_decode(base: BaseModel) -> None:
