@@ -110,7 +110,8 @@ def train_in_directory(
         _check_engine(setup, base, console)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
-        kept, processes = run.checkpoints, None if base is None else _processes(config, setup, files, base, run.path)
+        kept, logs = run.checkpoints, run.path / "workers"
+        processes = None if base is None else processes_of(config, setup, files, base, logs)
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(
@@ -149,10 +150,14 @@ def _checked(
     return setup
 
 
-def _processes(
-    config: Config, setup: TrainSetup, files: Mapping[str, str], base: BaseModel, run: Path
+def processes_of(
+    config: Config, setup: TrainSetup, files: Mapping[str, str], base: BaseModel, logs: Path
 ) -> OpenProcesses:
-    """Starts the other processes of a run, which leave what they print in its directory."""
+    """Starts the other processes of a training.
+
+    Args:
+        files: what `file_digests` says of the configuration. logs: a directory for what they print.
+    """
     factories = Factories(
         worker=rollout_worker.FACTORY,
         engine=engine_worker.FACTORY,
@@ -160,7 +165,7 @@ def _processes(
         arguments=setup_of(config, setup.team, files),
         environment=setup.role_keys,
     )
-    return lambda: open_processes(config.cluster, factories, base=base, logs=run / "workers")
+    return lambda: open_processes(config.cluster, factories, base=base, logs=logs)
 
 
 def _check_gpus(config: Config, base: BaseModel) -> None:
