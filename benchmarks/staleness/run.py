@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
@@ -51,6 +51,11 @@ class Run:
         self._base = base
         self.found: list[Mapping[str, float]] = []
         self.reached: list[str] = []
+
+    @property
+    def wall_s(self) -> tuple[float, ...]:
+        """Of the measured rounds, see `WALL`."""
+        return tuple(one[WALL] for one in self.found[1:])
 
     async def run(self, number: int) -> int:
         """Train with seed `number`; how many tokens were sampled."""
@@ -134,7 +139,9 @@ async def bench_staleness(options: StalenessBench, tell: Tell) -> Result:
         base = open_base(setup, tell, is_trained=True)
         device, threads = base.bank.device.type, base.options.threads
         runs = [Run(case, staleness, options.words, base) for staleness in options.staleness]
-        timings = await take_turns(runs, options.repeats, tell)
+        turns = await take_turns(runs, options.repeats, tell)
+        # processes that start, and the evaluation at the end, are no part of it
+        timings = {run.name: replace(turns[run.name], seconds=run.wall_s) for run in runs}
         parameters = sum(one.numel() for one in base.model.parameters())
         for run in runs:
             measured = run.found[1:]
