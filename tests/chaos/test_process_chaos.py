@@ -64,7 +64,7 @@ class Life:
         return draw.choice(sorted(started(self.run, kind)))
 
     def _wait(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + 300
+        until = time.monotonic() + 600
         while not holds():
             assert self.process.poll() is None, "it ended first"
             assert time.monotonic() < until
