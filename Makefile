@@ -55,7 +55,7 @@ test-all: lint mosquitto ## The same with every case: nightly, and before a rele
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 tests/scenarios
 
-chaos: $(TEST)/installed mosquitto ## Kill brokers and processes at ten seeds, and five trainings four times each; fifteen minutes
+chaos: $(TEST)/installed mosquitto ## Kill brokers, processes and nodes of a Ray at ten seeds, and six trainings four times each; hours
 	$(PYTEST) --all tests/chaos tests/bus/test_journal_chaos.py tests/runtime/test_resume_chaos.py
 
 mutants: $(TEST)/installed mosquitto ## Whether the default run notices every change of core files that the whole run does
@@ -64,9 +64,10 @@ mutants: $(TEST)/installed mosquitto ## Whether the default run notices every ch
 house: $(TEST)/installed ## How large and tangled mas is, beside its goals; JSON in build/house.json
 	$(TEST)/bin/python tests/house.py --json build/house.json
 
-bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, each in the environment that it can be imported in
+bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, each in the environment that it can be imported in; staleness; workers
 	@mkdir -p build
-	@for bench in "$(TEST) serving" "$(BENCH) learner" "$(BENCH) bus" "$(BENCH) scenarios"; do \
+	@for bench in "$(TEST) serving" "$(BENCH) learner" "$(BENCH) bus" "$(BENCH) scenarios" \
+	  "$(TEST) staleness" "$(TEST) scale"; do \
 	  set -- $$bench; $$1/bin/mas bench $$2 --json build/bench-$$2.json || failed="$$failed $$2"; done; \
 	if [ -n "$$failed" ]; then echo "make bench: a target was missed or a measurement failed:$$failed" >&2; exit 1; fi
 

@@ -97,7 +97,8 @@ class RayCluster(Cluster):
         except TimeoutError:
             raise CallExpired(f"Ray: {what} took longer than start_s={self.options.start_s:g}") from None
         except (RayError, OSError, RuntimeError, ValueError) as error:
-            raise ClusterError(f"Ray: {what}: {type(error).__name__}: {error}") from error
+            text = " ".join(str(error).split())  # Ray's own text has many lines
+            raise ClusterError(f"Ray: {what}: {type(error).__name__}: {text}") from error
 
     async def _open(self) -> None:
         if ray.is_initialized():

@@ -116,7 +116,7 @@ def _engine_lines(setup: Setup, found: "ClusterPlan") -> list[str]:
         is_set = f"{setup.engine.places} is enough" if enough else f"leave it out, or set engine.adapters={room}"
         return [f"{line}: {is_set}"]
     if name == "vllm_server":
-        return [f"vLLM: vllm serve --max-loras {slots.slots} --max-cpu-loras {slots.slots} or more"]
+        return [f"vLLM: {slots.server_flags}"]
     return []
 
 

@@ -38,6 +38,7 @@ from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import checkpoint_steps, go_back, list_checkpoints
+from mas.training.cluster_estimates import adapter_slots
 from mas.training.engines import check_engine
 from mas.training.estimates import LESS_MEMORY, Work, is_out_of_memory, rows_of
 from mas.training.libraries import FOLDER, library_files
@@ -106,10 +107,11 @@ def train_in_directory(
     if base is not None:
         _check_base(config, setup, base, path)
     if opening is None:
-        check_engine(setup, base)
+        _check_engine(setup, base, console)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
-        kept, processes = run.checkpoints, None if base is None else _processes(config, setup, files, base, run.path)
+        kept, logs = run.checkpoints, run.path / "workers"
+        processes = None if base is None else processes_of(config, setup, files, base, logs)
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(
@@ -129,6 +131,13 @@ def _check_base(config: Config, setup: TrainSetup, base: BaseModel, path: Path) 
         initial_adapters(setup, base)  # only for its errors: the trainer makes its own
 
 
+def _check_engine(setup: TrainSetup, base: BaseModel | None, console: Console) -> None:
+    """Refuse an engine that lacks what it needs; a server cannot be asked for the room that it has, so that is said."""
+    if setup.engine.name == "vllm_server" and base is not None:
+        console.print(f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False)
+    check_engine(setup, base)
+
+
 def _checked(
     config: Config, scenario: Scenario, played: Setup | None, opponents: Pool | None, *, is_distributed: bool
 ) -> TrainSetup:
@@ -141,10 +150,14 @@ def _checked(
     return setup
 
 
-def _processes(
-    config: Config, setup: TrainSetup, files: Mapping[str, str], base: BaseModel, run: Path
+def processes_of(
+    config: Config, setup: TrainSetup, files: Mapping[str, str], base: BaseModel, logs: Path
 ) -> OpenProcesses:
-    """Starts the other processes of a run, which leave what they print in its directory."""
+    """Starts the other processes of a training.
+
+    Args:
+        files: what `file_digests` says of the configuration. logs: a directory for what they print.
+    """
     factories = Factories(
         worker=rollout_worker.FACTORY,
         engine=engine_worker.FACTORY,
@@ -152,7 +165,7 @@ def _processes(
         arguments=setup_of(config, setup.team, files),
         environment=setup.role_keys,
     )
-    return lambda: open_processes(config.cluster, factories, base=base, logs=run / "workers")
+    return lambda: open_processes(config.cluster, factories, base=base, logs=logs)
 
 
 def _check_gpus(config: Config, base: BaseModel) -> None:

@@ -102,7 +102,8 @@ def _check(setup: Setup) -> None:
 
 
 def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
-    """Refuse `train.staleness` where batches cannot be in flight.
+    """Refuse `train.staleness` where batches cannot be in flight, and too few places of vLLM for the adapter versions
+    of all batches.
 
     Args:
         is_distributed: the team's agents are processes of their own.
@@ -110,7 +111,8 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
     Raises:
         ConfigError: says why.
     """
-    staleness, engine = setup.train.staleness, setup.engine
+    staleness = setup.train.staleness
+    _check_places(setup)
     if not staleness:
         return
     why = ""
@@ -122,14 +124,19 @@ def check_staleness(setup: Setup, *, is_distributed: bool) -> None:
         why = "train.tasks.replay counts tries step by step, and the next tasks are drawn before: leave it out"
     elif setup.team.budget.run != Budget():
         why = "which batch uses up the team's budget.run would depend on what was quick: leave it out"
-    needed = len(set(setup.trained_adapters.values())) * (staleness + 1)
-    if not why and engine.name == "vllm" and needed > engine.places:
-        why = (
-            f"{needed} adapter versions are used at once, and engine.adapters is {engine.places}: leave it out, or set "
-            f"it to {needed}"
-        )
     if why:
         raise ConfigError(f"train.staleness={staleness} cannot be used here: {why}")
+
+
+def _check_places(setup: Setup) -> None:
+    engine, staleness = setup.engine, setup.train.staleness
+    adapters = len(set(setup.trained_adapters.values()))
+    needed = adapters * (staleness + 1)
+    if engine.name == "vllm" and needed > engine.places:
+        raise ConfigError(
+            f"engine.adapters={engine.places} is too small: {needed} adapter versions are used at once ({adapters} "
+            f"trained adapters, train.staleness={staleness}); leave it out, or set it to {needed} or more"
+        )
 
 
 def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:

@@ -79,6 +79,16 @@ class AdapterSlots:
         """The versions and the bare base, which some kernels of vLLM serve as an adapter of zeros."""
         return self.versions + 1
 
+    @property
+    def server_flags(self) -> str:
+        """How a `vllm serve` gets room for them."""
+        return f"vllm serve --max-loras {self.slots} --max-cpu-loras {self.slots} or more"
+
+
+def adapter_slots(setup: Setup) -> AdapterSlots:
+    """Of an engine of this training."""
+    return AdapterSlots(len(set(setup.trained_adapters.values())), setup.train.staleness)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessNeeds:
@@ -147,10 +157,10 @@ def plan_cluster(setup: Setup, footprint: Footprint, work: Work) -> ClusterPlan:
     """
     if setup.is_served_elsewhere:
         raise ConfigError("engine=openai plays what a server elsewhere has: there are no processes of mas to plan for")
-    trained = len(set(setup.trained_adapters.values()))
+    options, slots = setup.cluster, adapter_slots(setup)
+    trained = slots.adapters
     if not trained:
         raise ConfigError(f"algorithm={setup.algorithm.name} trains no adapter of team {setup.team.name!r}")
-    options, slots = setup.cluster, AdapterSlots(trained, setup.train.staleness)
     is_sharded = options.shard_base and computes_on_gpu(setup)  # on a CPU the whole base is loaded there first
     rank = ProcessNeeds(
         kind=RANK,

@@ -16,7 +16,8 @@ they are not mixed.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Container, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,7 +250,7 @@ class BatchesInFlight:
             batch = self._rollout.draw(step, assignment.trained_adapters(step))
         else:
             batch = resumed.batch
-            is_old = not resumed.versions or self._age(session, resumed) + ahead > self._staleness
+            is_old = not resumed.versions or self._age(versions, resumed, range(step - ahead, step)) > self._staleness
             if is_old or not self._are_served(resumed.versions, versions):
                 dropped = len(batch.planned)
             else:
@@ -291,10 +292,14 @@ class BatchesInFlight:
         """Whether these versions can be leased."""
         return all(current[name] == one or AdapterRef(name, one) in self._resumed_refs for name, one in wanted.items())
 
-    def _age(self, session: TeamSession, batch: _Batch) -> int:
-        """By how many updates the oldest adapter of a batch is behind."""
-        current = self._trainable.versions(session)
-        return max((current[name] - version for name, version in batch.versions.items()), default=0)
+    def _age(self, current: Mapping[str, int], batch: _Batch, before: Iterable[int]) -> int:
+        """By how many updates the oldest adapter of a batch will be behind, after the steps before it."""
+        assignment = self._trainable.assignment
+        coming = Counter(
+            name for step in before for name in {*assignment.trained_adapters(step).values(), *assignment.copies(step)}
+        )
+        ages = (current[name] + coming[name] - version for name, version in batch.versions.items())
+        return max(ages, default=0)
 
 
 def _played(flight: _Flight) -> list[Episode]:

@@ -12,11 +12,11 @@ canary, the others serve it their parts until they get their next order.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import safetensors.torch
@@ -34,6 +34,7 @@ from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
 from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Logprobs, Reading
+from mas.training.loop_calls import LoopCalls, any_failed
 from mas.training.optimiser import kept_tensors
 from mas.training.rank_group import (
     ApplyOrder,
@@ -79,7 +80,7 @@ class LearnerRanks:
         loop: asyncio.AbstractEventLoop,
         blocks: ShardedBlocks | None = None,
     ) -> None:
-        self._cluster, self._handles, self._loop = cluster, [*handles], loop
+        self._cluster, self._handles, self._loop = cluster, [*handles], LoopCalls(cluster, loop)
         self._blocks = blocks
         self._serving: tuple[BlockRounds, Sequence[Future[bytes]]] | None = None
         self._group: RankGroup | None = None
@@ -115,7 +116,7 @@ class LearnerRanks:
         def attempt(group: RankGroup) -> dict[str, MetricAccumulator] | None:
             with self._calling("accumulate", orders) as calls:
                 found: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
-                weights, is_hopeless, began = weights_digest(learner.adapters), _hopeless(calls), time.monotonic()
+                weights, is_hopeless, began = weights_digest(learner.adapters), any_failed(calls), time.monotonic()
                 try:
                     with gathering(self._blocks, group, is_hopeless):
                         learner.accumulate(shares[0], found, start)
@@ -168,7 +169,7 @@ class LearnerRanks:
             with self._calling("read", orders) as calls:
                 began = time.monotonic()
                 try:
-                    with gathering(self._blocks, group, _hopeless(calls)):
+                    with gathering(self._blocks, group, any_failed(calls)):
                         found = dict(learner.read(shares[0], what))
                 except WorkerLost:
                     self._part(calls, time.monotonic() - began)
@@ -192,7 +193,7 @@ class LearnerRanks:
             TrainingError: ranks were lost again and again, or one failed; or this is the thread of the event loop,
                 which would wait for itself.
         """
-        if _runs_in_this_thread(self._loop):
+        if self._loop.is_loop_thread():
             raise TrainingError("a sharded base computes in the learner's thread alone")
         for _ in range(_LOSSES):
             if (serving := self._served()) is None:
@@ -209,8 +210,8 @@ class LearnerRanks:
     def _served(self) -> tuple[BlockRounds, Sequence[Future[bytes]]] | None:
         """The rounds in which ranks serve their parts, and their calls; None: a rank was lost meanwhile."""
         if self._serving is None and self._blocks is not None and (group := self._joined()) is not None:
-            calls = [self._begin(handle.call("serve", timeout_s=None)) for handle in self._handles]
-            self._serving = BlockRounds(group, self._blocks, _hopeless(calls)), calls
+            calls = [self._loop.call(handle, "serve", b"") for handle in self._handles]
+            self._serving = BlockRounds(group, self._blocks, any_failed(calls)), calls
         return self._serving
 
     def _end_serving(self) -> None:
@@ -279,7 +280,7 @@ class LearnerRanks:
         ends = time.monotonic() + max(_GRACE_S, worked_s)
         for call, handle in zip(calls, self._handles, strict=True):
             if not wait([call], timeout=max(ends - time.monotonic(), 0)).done:
-                self._result(self._begin(handle.kill()))
+                self._loop.run(handle.kill())
 
     def _meet(self) -> None:
         """Start again what was lost, and make a group of all, unless a rank is lost meanwhile."""
@@ -295,14 +296,14 @@ class LearnerRanks:
             try:
                 self._group = RankGroup(orders[0], listening)
                 for call in calls:
-                    self._result(call)
+                    self._loop.result(call)
             except ClusterError as error:
                 self._give_up(str(error))
 
     def _restart(self, number: int, handle: Handle) -> bool:
         self.restarts += 1
         try:
-            self._handles[number] = self._result(self._begin(self._cluster.respawn(handle)))
+            self._handles[number] = self._loop.run(self._cluster.respawn(handle))
         except (WorkerLost, CallExpired) as error:  # lost once more, or frozen while it started
             self._give_up(str(error))
             return False
@@ -316,12 +317,12 @@ class LearnerRanks:
             options=learner.options.model_dump_json(),
             is_own_surrogate=learner.surrogate is not None,
         )
-        ref = self._result(self._begin(self._cluster.put(safetensors.torch.save(state_of(learner)))))
+        ref = self._loop.run(self._cluster.put(safetensors.torch.save(state_of(learner))))
         try:
             with self._calling("hold", [_encoded(order)] * len(self._handles), ref) as calls:
                 is_held = len(self._replies(calls)) == len(calls)
         finally:
-            self._result(self._begin(self._cluster.free(ref)))
+            self._loop.run(self._cluster.free(ref))
         if is_held:
             self._holding = _held(learner)
         return is_held
@@ -330,7 +331,7 @@ class LearnerRanks:
     def _calling(self, method: str, payloads: Sequence[bytes], ref: Ref | None = None) -> Iterator[list[Future[bytes]]]:
         """Calls of all ranks. If the block raises, the group is left, so that none waits for this process."""
         calls = [
-            self._begin(self._call(handle, method, payload, () if ref is None else (ref,)))
+            self._loop.call(handle, method, payload, () if ref is None else (ref,))
             for handle, payload in zip(self._handles, payloads, strict=True)
         ]
         try:
@@ -338,16 +339,6 @@ class LearnerRanks:
         except BaseException:  # also if interrupted: ranks must not wait for this process
             self._give_up("the process that trains failed")
             raise
-
-    async def _call(self, handle: Handle, method: str, payload: bytes, refs: Sequence[Ref]) -> bytes:
-        """The answer of a rank; a payload that is too long for a call is an object."""
-        if len(payload) <= self._cluster.options.payload_mib * 2**20:
-            return await handle.call(method, payload, refs=refs, timeout_s=None)
-        long = await self._cluster.put(payload)
-        try:
-            return await handle.call(method, refs=[long], timeout_s=None)
-        finally:
-            await self._cluster.free(long)
 
     def _replies(self, calls: Sequence[Future[bytes]]) -> list[bytes]:
         """Of all ranks, or fewer if ranks were lost; then the group is left.
@@ -358,7 +349,7 @@ class LearnerRanks:
         found, failed = [], ""
         for call, handle in zip(calls, self._handles, strict=True):
             try:
-                found.append(self._result(call))
+                found.append(self._loop.result(call))
             except WorkerLost as error:
                 self._give_up(str(error))
             except ClusterError as error:
@@ -368,36 +359,10 @@ class LearnerRanks:
             raise TrainingError(failed)
         return found
 
-    def _begin(self, call: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
-
-    def _result(self, call: Future[T]) -> T:
-        """Of a call in the event loop.
-
-        Raises:
-            ClusterError: what the call raises, or the loop has ended.
-        """
-        while not wait([call], timeout=1.0).done:
-            if not self._loop.is_running():
-                raise ClusterError("the cluster of the learner ranks is closed")
-        return call.result()
-
 
 def _held(learner: Learner) -> _Held:
     """What a rank's copy of the learner depends on; equal: nothing was changed since."""
     return learner, learner.changes, learner.updates, learner.loss, learner.options
-
-
-def _hopeless(calls: Sequence[Future[bytes]]) -> Callable[[], bool]:
-    """Whether a call has failed: its rank adds nothing up."""
-    return lambda: any(call.done() and call.exception() is not None for call in calls)
-
-
-def _runs_in_this_thread(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 def state_of(learner: Learner) -> dict[str, Tensor]:

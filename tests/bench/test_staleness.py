@@ -32,10 +32,27 @@ def test_every_staleness_is_a_row_with_the_same_steps(result: Result) -> None:
     assert plain.ratio == 1
     assert ahead.tokens == pytest.approx(plain.tokens, rel=0.2)
     for row in result.rows:
-        assert set(row.measures) == {run.WAITS, run.IDLE, run.SUCCESS, "step_s", "success_min"}
+        assert set(row.measures) == {run.WAITS, run.IDLE, run.SUCCESS, run.WALL, "step_s", "success_min"}
         assert 0 <= row.measures[run.WAITS] <= 1
         assert 0 <= row.measures[run.IDLE] <= 1
+        assert 3 * row.measures["step_s"] <= row.measures[run.WALL] == row.seconds[0]
+    assert [note.partition(": success 0.9 ")[::2] for note in result.notes] == [
+        ("relay, staleness=0, seed 1", "not reached"),
+        ("relay, staleness=2, seed 1", "not reached"),
+    ]
     assert plain.measures[run.WAITS] + plain.measures[run.IDLE] == pytest.approx(1), "who learns does not sample"
+
+
+@pytest.mark.nightly
+def test_a_worker_can_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any success is the goal."""
+    monkeypatch.setattr(run, "GOAL", 0.0)
+    words = (*WORDS, "cluster.workers=1", "cluster.start_s=600")
+    options = StalenessBench(cases=("relay",), staleness=(0, 1), repeats=1, words=words)
+    result = asyncio.run(run.bench_staleness(options, lambda text: None))
+    assert [row.name for row in result.rows] == ["staleness=0", "staleness=1"]
+    for row, note in zip(result.rows, result.notes, strict=True):
+        assert f"{row.name}, seed 1: success 0.0 in step 3, after {row.tokens:,} tokens and " in note
 
 
 @pytest.mark.parametrize("case", CASES)

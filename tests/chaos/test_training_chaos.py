@@ -1,6 +1,6 @@
 """`mas train` is killed at random moments and started again until it ends: its files are those of an undisturbed run.
 
-A default run kills one training four times, `make chaos` five of them, 20 times in all.
+A default run kills one training four times, `make chaos` six of them, 24 times in all.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ adapters that changed places, how games against others went, batches in flight w
 as rounding would depend on what was quick)."""
 TIMES = ("played_s", "waited_s", "idle_s")
 ANY_TIME = ("checkpoint", "step", "deleting", "line", "start")
-"""Where a run is killed: at three of these, each of them in three runs, and in its export at the end."""
+"""Where a run is killed: at three of these, each of them in three or four runs, and in its export at the end."""
 PAUSE_S = 0.02
 """How long each run waits before it deletes a checkpoint, so that the test sees one more than it keeps."""
 WITHIN_S = {"start": 0.3, "step": 0.2, "line": 0.0005, "checkpoint": 0.02, "deleting": 2 * PAUSE_S, "export": 0.003}

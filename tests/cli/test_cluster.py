@@ -162,3 +162,16 @@ def test_a_run_without_recorded_seconds_is_refused(lines: list[Any], text: str, 
     assert ran.code == 2
     assert text in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_training_on_a_server_says_how_many_versions_it_must_hold_before_it_is_asked(
+    mas: Mas, small_overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Two adapters, k = 1: 2 x 3 versions and the bare base."""
+    server = ("engine=vllm_server", "engine.remote.url=http://127.0.0.1:1/v1", "engine.remote.retries=0")
+    run = tmp_path / "run"
+    ran = mas("train", "scenario=relay", *small_overrides, *server, "train.staleness=1", f"run_dir={run}")
+    assert ran.code == 2
+    assert "the server needs vllm serve --max-loras 7 --max-cpu-loras 7 or more" in ran.out
+    assert "http://127.0.0.1:1/v1" in ran.err
+    assert not run.exists()

@@ -218,6 +218,42 @@ async def test_a_batch_that_is_too_old_is_dropped_whole_and_played_again_once(
     assert [one.get("in_flight", {}).get("groups_dropped", 0) for one in rest.metrics] == dropped
 
 
+IN_TURN = {"stages": [{"roles": [role], "steps": 2} for role in ("planner", "executor", "planner")]}
+"""Versions of planner and executor after 0, 1, ... 6 updates: 00 10 20 21 22 32 42."""
+
+
+async def test_adapters_that_train_in_turn_have_ages_of_their_own(base: BaseModel) -> None:
+    """The batch of step s (from 0) begins after s - 2 updates, so the ages in step 4 are 22 - 20."""
+    _, steps = await train(config_of(2, IN_TURN, steps=6), base)
+    ages = [tuple(one["in_flight"]["staleness"][role] for role in ("planner", "executor")) for one in steps.metrics]
+    assert ages == [(0, 0), (1, 0), (2, 0), (1, 1), (0, 2), (1, 1)]
+    sampled = [
+        {turn.adapter.name: turn.adapter.version for one in own for turn in one.turns if turn.adapter}
+        for own in steps.episodes
+    ]
+    assert [(one["planner"], one["executor"]) for one in sampled] == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 0), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("done", "dropped", "ages"),
+    [
+        # versions 20; in flight: step 2 with 00, planner 2 behind; step 3 with 10, which is (1, 1) behind when it is
+        # learned from, as the update before it is the executor's
+        (2, [3, 0], [(0, 0), (1, 1)]),
+        # versions 22; in flight: step 4 with 20, executor 2 behind; step 5 with 21, (1, 1) behind after the planner's
+        (4, [3, 0], [(0, 0), (1, 1)]),
+    ],
+)
+async def test_a_smaller_staleness_drops_by_the_older_adapter(
+    base: BaseModel, tmp_path: Path, done: int, dropped: list[int], ages: list[tuple[int, int]]
+) -> None:
+    await train(config_of(2, IN_TURN, steps=6, checkpoint_every=2, keep_checkpoints=9), base, tmp_path)
+    _, rest = await train(config_of(1, IN_TURN, steps=6), base, tmp_path, done)
+    found = [one["in_flight"] for one in rest.metrics[:2]]
+    assert [one["groups_dropped"] for one in found] == dropped
+    assert [tuple(one["staleness"][role] for role in ("planner", "executor")) for one in found] == ages
+
+
 async def test_what_is_played_and_not_learned_from_is_told(base: BaseModel) -> None:
     """The budget is spent by step 1, when the batches of steps 2 and 3 are in flight; one of them is played whole."""
     trainer = Trainer(resolve_training(config_of(2, token_budget=1)), base)
@@ -316,14 +352,22 @@ def test_where_batches_cannot_be_in_flight_is_said(base: BaseModel) -> None:
     again = {"source": "epochs", "count": 8, "replay": {"share": 0.5}}
     with pytest.raises(ConfigError, match=r"train\.tasks\.replay counts tries step by step"):
         Trainer(resolve_training(config_of(1, tasks=again)), base)
-    engine = {"name": "vllm", "adapters": 5}
-    slots = config_of(2).model_dump() | {"engine": engine}
-    with pytest.raises(
-        ConfigError,
-        match=r"6 adapter versions are used at once, and engine\.adapters is 5: leave it out, or set it to 6",
-    ):
-        check_staleness(resolve_training(Config.model_validate(slots)), is_distributed=False)
     check_staleness(resolve_training(config_of(0, tasks=again)), is_distributed=True)
+
+
+@pytest.mark.parametrize(("staleness", "few", "needed"), [(0, 1, 2), (1, 3, 4), (2, 5, 6)])
+def test_too_few_places_of_vllm_for_the_versions_of_all_batches_are_refused(
+    staleness: int, few: int, needed: int
+) -> None:
+    """Two adapters, each with the versions of k + 1 batches."""
+
+    def check(adapters: int) -> None:
+        config = config_of(staleness).model_dump() | {"engine": {"name": "vllm", "adapters": adapters}}
+        check_staleness(resolve_training(Config.model_validate(config)), is_distributed=False)
+
+    check(needed)
+    with pytest.raises(ConfigError, match=rf"adapters={few} is too small: {needed} .* or set it to {needed} or more"):
+        check(few)
 
 
 async def test_layers_that_are_computed_again_do_so_while_others_decode(base: BaseModel) -> None:
