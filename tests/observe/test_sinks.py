@@ -1,5 +1,6 @@
 """Sinks: every line arrives once, also over a resume, and a sink that fails costs nothing but its own lines."""
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from pages import blocks
 
 from mas.config.access import KINDS, PLAYS
 from mas.config.load import load_config
@@ -197,3 +199,15 @@ def test_sinks_of_a_stored_run_are_asked_for_where_it_is_trained(tmp_path: Path)
     assert f"import {Path.cwd()}/mine.py:Mine" in str(refused.value)
     check_stored(config, tmp_path, {"train.sinks": ["wandb", "mine.py:Mine"]}, KINDS)
     check_stored(config, tmp_path, {}, PLAYS)
+
+
+def test_the_sink_of_the_page_on_training_gets_all_lines(tmp_path: Path) -> None:
+    (example,) = blocks("docs/training.md", "python")
+    (tmp_path / "my_sinks.py").write_text(example.text)
+    sinks = Sinks(tmp_path, find_sinks([f"{tmp_path}/my_sinks.py:Lines"]), print)
+    with sinks:
+        sinks.open({}, is_resumed=False)
+        for step, flat in FLAT:
+            sinks.log(step, flat)
+    lines = [line.split(" ", 1) for line in (tmp_path / "lines.txt").read_text().splitlines()]
+    assert [(int(step), json.loads(values)) for step, values in lines[:-1]] == FLAT
