@@ -77,8 +77,10 @@ def written(run: Path) -> Series:
 
 def wandb_records(run: Path) -> Iterator[Any]:
     """Of all offline runs, oldest first: logs as LevelDB has them, of protobuf messages."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # its process writes the end of a file after `finish`
     for path in sorted((run / "sinks" / "wandb").glob("offline-run-*/*.wandb")):
         content, place, body = path.read_bytes(), 7, b""
         assert content[:4] == b":W&B"

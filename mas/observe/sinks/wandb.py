@@ -21,7 +21,7 @@ class WandbSink:
 
     def open(self, run: Path, config: Mapping[str, Any], earlier: SinkState | None) -> str:
         """Begin or go on with the W&B run of an id, which is made here."""
-        mode = os.environ.get("WANDB_MODE") or "offline"
+        mode: Any = os.environ.get("WANDB_MODE") or "offline"  # wandb refuses other texts
         if mode == "online" and not wandb.login(prompt=False, verify=False):
             raise ConfigError("WANDB_MODE=online needs a key: set WANDB_API_KEY, or give `wandb login` once")
         self._row = 0 if earlier is None else earlier.lines
