@@ -105,6 +105,8 @@ def in_wandb(run: Path) -> tuple[Series, list[dict[str, Any]], set[str]]:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             ids.add(record.run.run_id)
+            assert record.run.host == ""
+            assert not record.run.HasField("git")
             configs.append({item.key: json.loads(item.value_json) for item in record.run.config.update})
         elif kind == "history":
             row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}

@@ -1,6 +1,7 @@
 """Weights & Biases. Offline unless `WANDB_MODE` says otherwise; its files are in `sinks/wandb` of the run directory.
 
-Only metrics and the configuration are sent: no console output, no code, no git state, nothing of the machine. A line of
+Metrics and the configuration are sent; no console output, code, git state or name of the machine. wandb adds the versions
+of Python and of itself, the platform and which well-known libraries are imported; that has no switch. A line of
 metrics is a row with the training step as `step`, which charts use; W&B's `_step` counts the rows, and so never falls.
 """
 
@@ -53,6 +54,7 @@ class WandbSink:
 def _settings() -> wandb.Settings:
     return wandb.Settings(
         silent=True,
+        host="",  # else the name of this machine
         console="off",
         save_code=False,
         disable_code=True,
