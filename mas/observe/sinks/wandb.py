@@ -1,8 +1,8 @@
 """Weights & Biases. Offline unless `WANDB_MODE` says otherwise; its files are in `sinks/wandb` of the run directory.
 
-Metrics and the configuration are sent; no console output, code, git state or name of the machine. wandb adds the versions
-of Python and of itself, the platform and which well-known libraries are imported; that has no switch. A line of
-metrics is a row with the training step as `step`, which charts use; W&B's `_step` counts the rows, and so never falls.
+Metrics and the configuration are sent; no console output, code, git state or name of the machine. wandb adds the
+versions of Python and of itself, the platform and which well-known libraries are imported; that has no switch. A line
+of metrics is a row with the training step as `step`, which charts use; W&B's `_step` counts rows, and so never falls.
 """
 
 import os
