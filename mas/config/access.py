@@ -20,11 +20,11 @@ from mas.config.servers import CHAT, STEP, RunSource, ServerOptions, chat_option
 from mas.core.errors import RunDirectoryError
 from mas.core.user_code import is_code
 
-Kind = Literal["server", "model", "code", "file", "start", "opponent"]
+Kind = Literal["server", "model", "code", "file", "start", "opponent", "sink"]
 PLAYS: tuple[Kind, ...] = ("server", "model", "code", "file")
 """What a team needs to play as it was trained."""
-KINDS: tuple[Kind, ...] = (*PLAYS, "start", "opponent")
-"""All: training begins with the adapters of `train.start`, and meets `algorithm.opponents`."""
+KINDS: tuple[Kind, ...] = (*PLAYS, "start", "opponent", "sink")
+"""All: training begins with the adapters of `train.start`, meets `algorithm.opponents`, and sends to `train.sinks`."""
 TEAM_FILE = "team.yaml"
 CONFIG_FILE = "config.yaml"
 _SUFFIXES = (".yaml", ".yml")
@@ -59,7 +59,7 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
         ConfigError: an opponent's source that cannot be read.
     """
     found = [*_servers(config), *_model(config.model.path, run), *_vllm(config)]
-    found += [*_start(config.train.start, run), *_opponents(config, run)]
+    found += [*_start(config.train.start, run), *_opponents(config, run), *_sinks(config.train.sinks)]
     options: dict[str, object] = {"scenario.options": config.scenario.options}
     options |= {f"train.tasks.arms.{name}.options": arm.options for name, arm in config.train.tasks.arms.items()}
     for prefix, values in options.items():
@@ -231,6 +231,12 @@ def _opponents(config: Config, run: Path | None) -> Iterator[Access]:
     if options.league is not None and ("://" in options.league or not is_inside(options.league, run)):
         what = f"play with the members of {_path(options.league)}"
         yield Access("opponent", what, f"{key}.league", {f"{key}.league": options.league})
+
+
+def _sinks(names: tuple[str, ...]) -> Iterator[Access]:
+    for name in names:
+        what = f"import {_function(name)}" if is_code(name) else f"send metrics to {_plain(name)}"
+        yield Access("sink", what, "train.sinks", {"train.sinks": [*names]})
 
 
 def _vllm(config: Config) -> Iterator[Access]:

@@ -195,6 +195,8 @@ class TrainOptions(Options):
     waits.
     `tasks`: which tasks a step plays. `start`: adapters begin as those of another run of the same base and roles,
     DIR or DIR@STEP; None: as ones that change nothing.
+    `sinks`: where the metrics go beside the run directory: `wandb`, `trackio`, `mlflow`, or a class of your own as
+    `path/file.py:NAME` or `package.module:NAME`.
     """
 
     steps: Count = 100
@@ -214,6 +216,7 @@ class TrainOptions(Options):
     staleness: Count = 0
     tasks: TaskOptions = TaskOptions()
     start: Annotated[str, Field(min_length=1)] | None = None
+    sinks: tuple[str, ...] = ()
 
 
 class TraceOptions(Options):

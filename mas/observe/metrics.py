@@ -11,7 +11,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,13 +33,19 @@ class MetricsLog:
     Args:
         path: `metrics.jsonl`; continued when it exists.
         tensorboard: directory of event files, None for none. Each log adds its own file.
+        listener: called with the step and the flat metrics of each line once it is written; None: nobody.
 
     Raises:
         RunDirectoryError: a line other than the last does not parse.
     """
 
-    def __init__(self, path: Path, tensorboard: Path | None = None) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        tensorboard: Path | None = None,
+        listener: Callable[[int, Mapping[str, float | None]], None] | None = None,
+    ) -> None:
+        self._path, self._listener = path, listener
         self._lines = JsonLines(path)
         try:
             self._last_step, self._last_names = _last(path)
@@ -70,6 +76,8 @@ class MetricsLog:
         if self._events is not None:
             values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if value is not None]
             self._events.add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        if self._listener is not None:
+            self._listener(step, flat)
 
     def truncate_after(self, step: int) -> int:
         """Forget all steps after `step`, the checkpoint's, and return how many there were.

@@ -7,6 +7,7 @@
     ├── team.yaml        the team, as training wrote it down
     ├── checkpoints/     one directory per checkpoint
     ├── tensorboard/     event files
+    ├── sinks/           what sinks were sent, and stores of local ones; only with train.sinks
     ├── cluster.json     what its processes do; only with workers or batches in flight
     └── spans.jsonl      what was traced; only where something is
 
@@ -156,7 +157,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove what a new run has made, also its directory and new parents where nothing else is in them; what cannot
         be removed stays."""
-        for folder in (self.checkpoints, self.tensorboard, self.path / "workers"):
+        for folder in (self.checkpoints, self.tensorboard, self.path / "workers", self.path / "sinks"):
             shutil.rmtree(folder, ignore_errors=True)
         files = ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", "cluster.json", ".lock")
         for name in files:

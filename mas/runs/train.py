@@ -26,8 +26,10 @@ from mas.core.team import TeamSpec
 from mas.graph.load import load_team
 from mas.observe.durations import shares_text
 from mas.observe.files import JsonLines, remove_leftovers, write_bytes_atomic, write_directory_atomic, write_text_atomic
-from mas.observe.metrics import MetricsLog, read_metrics
+from mas.observe.metrics import MetricsLog, flatten, read_metrics
 from mas.observe.run_directory import RunDirectory
+from mas.observe.sinks.feed import Sinks
+from mas.observe.sinks.find import find_sinks
 from mas.runs import engine_worker, learner_rank, rollout_worker
 from mas.runs.named_files import file_digests
 from mas.runs.resolve import checked_for_training, resolve
@@ -54,11 +56,11 @@ from mas.training.watch import RunWatcher
 
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
-    *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness"),
+    *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness", "train.sinks"),
     *("model.check_memory", "cluster"),
 )
 """What a resumed run may change: where it, its team file, its server and its workers are, what is traced, when it ends,
-and how old samples may be. Teams are compared by content."""
+how old samples may be, and where metrics are sent. Teams are compared by content."""
 
 
 def train_in_directory(
@@ -118,7 +120,7 @@ def train_in_directory(
             going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, processes=processes
         )
         step = trainer.progress.step if trainer.resume(from_step) else None
-        outcome = _train(trainer, run, step, from_step, console, is_here=opening is None)
+        outcome = _train(trainer, run, config, step, from_step, console, is_here=opening is None)
         _export(run.path, outcome, base)
     _print_end(path, outcome, console, was_finished=step is not None and not outcome.history)
     return outcome
@@ -144,6 +146,7 @@ def _checked(
     """What is trained, with all that can be refused before a base is loaded."""
     assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
+    find_sinks(config.train.sinks)  # only for its errors
     check_staleness(setup, is_distributed=is_distributed)
     check_processes(setup, is_distributed=is_distributed, is_started=True)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
@@ -262,17 +265,33 @@ def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
 
 
 def _train(
-    trainer: Trainer, run: RunDirectory, step: int | None, from_step: int | None, console: Console, *, is_here: bool
+    trainer: Trainer,
+    run: RunDirectory,
+    config: Config,
+    step: int | None,
+    from_step: int | None,
+    console: Console,
+    *,
+    is_here: bool,
 ) -> TrainingOutcome:
-    """Train from a checkpoint's step, None for the beginning. Once the team is open, and nothing can be refused any
-    more, a resumed run's configuration and team are written, the files cut back to the step, and checkpoints later than
-    `from_step` deleted. `is_here`: in this process alone."""
+    """Train from a checkpoint's step, None for the beginning. Once the team and the sinks are open, and nothing can be
+    refused any more, a resumed run's configuration and team are written, the files cut back to the step, and
+    checkpoints later than `from_step` deleted. `is_here`: in this process alone."""
     kept = -1 if step is None else step
     setup, base = trainer.setup, trainer.base
     is_embedded = base is not None and base.blocks is None and setup.engine.name == "transformers" and is_here
-    with MetricsLog(run.metrics_path, run.tensorboard) as metrics, closing(JsonLines(run.samples_path)) as samples:
+    earlier = [line for line in read_metrics(run.metrics_path) if line["step"] <= kept]
+    warn = partial(console.print, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    sinks = Sinks(run.path, find_sinks(config.train.sinks), warn)
+    listener = sinks.log if config.train.sinks else None
+    with (
+        MetricsLog(run.metrics_path, run.tensorboard, listener) as metrics,
+        closing(JsonLines(run.samples_path)) as samples,
+        sinks,
+    ):
 
         def cut_back() -> None:
+            sinks.open(config.model_dump(mode="json"), is_resumed=run.is_resumed)
             if run.is_resumed:
                 run.write_config()
                 if step is None or not (run.path / TEAM_FILE).is_file():
@@ -283,6 +302,8 @@ def _train(
                 console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
             metrics.truncate_after(kept)
             samples.truncate_after(kept)
+            for line in earlier if config.train.sinks else ():  # what a sink that is new, or failed, has not got
+                sinks.log(line["step"], flatten({name: value for name, value in line.items() if name != "step"}))
 
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
@@ -293,7 +314,7 @@ def _train(
             console,
             work=None if base is None else Work.bound(setup, base.text),
             speed=measure_speed(base, rows_of(setup)) if base is not None and is_embedded else None,
-            earlier=[line for line in read_metrics(run.metrics_path) if line["step"] <= kept],
+            earlier=earlier,
         )
         status = StatusFile(run.path, trainer)
         with watching as watcher, traced_run(setup.trace, run.path):
