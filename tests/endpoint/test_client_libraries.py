@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from clients import offer, playing
@@ -80,17 +81,20 @@ async def test_an_agent_with_an_output_type(served: tuple[str, ScriptedEngine]) 
 async def test_langchain(served: tuple[str, ScriptedEngine]) -> None:
     langchain_openai = pytest.importorskip("langchain_openai")
     url, engine = served
-    model = langchain_openai.ChatOpenAI(base_url=url, api_key="none", model="a", temperature=0.5, top_p=0.9)
 
     def weather(city: str) -> str:
         """The weather of a city."""
         return f"sunny in {city}"
 
-    answer = await model.bind_tools([weather]).ainvoke("How is the weather in Rome?")
-    (call,) = answer.tool_calls
-    assert (call["name"], call["args"]) == ("weather", {"city": "Rome"})
-    assert await model.with_structured_output(Sky).ainvoke("Keep to the form.") == Sky(city="Rome", sky="sunny")
-    pieces = [piece.content async for piece in model.astream("Hello.")]
+    async with httpx.AsyncClient() as connections:
+        model = langchain_openai.ChatOpenAI(
+            base_url=url, api_key="none", model="a", temperature=0.5, top_p=0.9, http_async_client=connections
+        )
+        answer = await model.bind_tools([weather]).ainvoke("How is the weather in Rome?")
+        (call,) = answer.tool_calls
+        assert (call["name"], call["args"]) == ("weather", {"city": "Rome"})
+        assert await model.with_structured_output(Sky).ainvoke("Keep to the form.") == Sky(city="Rome", sky="sunny")
+        pieces = [piece.content async for piece in model.astream("Hello.")]
     assert "".join(pieces) == "It is sunny in Rome."
     assert len(pieces) > 10
     assert engine.requests[0].sampling.top_p == 0.9
