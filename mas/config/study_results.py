@@ -1,7 +1,7 @@
 """What the fair comparison measured of the algorithms that it has, for `mas algorithms`: docs/study.md.
 
-All other algorithms have no number there: they run and their mechanism is tested, and a short training with options that
-suit another algorithm would not rank them.
+All other algorithms have no number there: they run and their mechanism is tested, and a short training with options
+that suit another algorithm would not rank them.
 """
 
 from dataclasses import dataclass

@@ -157,10 +157,7 @@ def for_chats(name: str, options: dict[str, Any]) -> bool:
 
 
 EVERY = [
-    (name, options)
-    for name in recorded_scenarios()
-    for options in variants(name).values()
-    if for_chats(name, options)
+    (name, options) for name in recorded_scenarios() for options in variants(name).values() if for_chats(name, options)
 ]
 
 

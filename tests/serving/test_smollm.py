@@ -158,8 +158,22 @@ def test_a_team_whose_roles_remember_trains_behind_the_canary(
     assert shown
 
 
+def test_a_solver_and_a_verifier_train_on_questions_behind_the_canary(
+    smollm: Path, tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    examples = Path(__file__).parents[2] / "examples" / "everyday.jsonl"
+    asked = [f"scenario.options.path={examples}", "scenario.options.scorer=contains", "scenario.options.max_tokens=6"]
+    team, run = ["algorithm.team=solver_verifier", "model=smollm2"], tmp_path / "run"
+    short = ["algorithm.sampler.candidates=4", "train.tasks_per_step=2", "train.eval_first=false", "train.eval_tasks=1"]
+    trained = mas("train", "scenario=questions", *asked, *team, *short, "train.steps=1", f"run_dir={run}")
+    assert trained.code == 0, trained.err
+    (step,) = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert step["canary"].keys() == {"solver", "verifier"}
+    assert all(found["gap"] <= found["allowed"] for found in step["canary"].values())
+
+
 @pytest.mark.timeout(900)  # a processor that does not multiply bfloat16 takes minutes
-@pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE])
+@pytest.mark.parametrize("dtype", [NATIVE, OTHER])
 def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
     smollm: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
