@@ -109,7 +109,7 @@ def scored(logits_LV: Tensor, said: tuple[int, ...]) -> Tensor:
     return torch.log_softmax(logits_LV.float(), -1)[range(len(said)), list(said)]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+@pytest.fixture(params=["float32", pytest.param("bfloat16", marks=pytest.mark.nightly(shard=False))])
 def exported(request: pytest.FixtureRequest, smollm: Path, tmp_path: Path) -> Exported:
     """The adapter has learned for five steps to give the second, wrong answer."""
     base = load_base(ModelOptions(path="smollm2", dtype=request.param))
