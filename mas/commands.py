@@ -18,15 +18,15 @@ from rich.text import Text
 from mas.algorithms.base import Algorithm, Recipe
 from mas.algorithms.registry import find_algorithm, installed
 from mas.api.train import train_setup
-from mas.config.learned import LEARNED
 from mas.config.load import instead_of, leaves, load_config, presets
+from mas.config.study_results import STUDY_RESULTS
 from mas.core.errors import ConfigError
 from mas.core.options import Options
 from mas.core.printable import printable
 from mas.core.user_code import is_code
 from mas.observe.report_records import Conversation, ConversationPair
 from mas.runs.overrides import Overrides, check_used, configured
-from mas.runs.resolve import resolve
+from mas.runs.resolve import resolve, words_note
 from mas.study.command import tiny_demo
 
 ASKED = "algorithm=?"
@@ -69,8 +69,8 @@ def command_of(name: str, recipe: Recipe) -> str:
 
 
 def status_of(name: str) -> str:
-    """What three seeds of it reached; without them its formulas and its mechanism are tested, and no more."""
-    return str(LEARNED[name]) if name in LEARNED else "tested"
+    """Its result in the fair comparison; without one it runs and its mechanism is tested, and no more."""
+    return str(STUDY_RESULTS[name]) if name in STUDY_RESULTS else "tested"
 
 
 def parts_of(name: str) -> list[str]:
@@ -102,7 +102,7 @@ def _option_lines(options: type[Options]) -> list[str]:
 
 def _algorithm_table() -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("algorithm", "arXiv", "what it does", "made for", "three seeds, greedy success"):
+    for column in ("algorithm", "arXiv", "what it does", "made for", "fair comparison, greedy success"):
         table.add_column(column, overflow="fold")
     for name in presets("algorithm"):
         recipe = find_algorithm(name).recipe
@@ -120,6 +120,8 @@ def doctor(overrides: Overrides = None) -> None:
     check_used("doctor", given, ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train"))
     console = Console()
     console.print(Text(f"looking at model={setup.model.path} for {setup.scenario.name}", style="dim"), soft_wrap=True)
+    if (note := words_note(setup)) is not None:
+        console.print(Text(printable(note)), soft_wrap=True)
     from mas.training.diagnosis import diagnose
 
     broken = []

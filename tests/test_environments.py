@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 PYTHON = """#!/bin/sh
 case "$*" in
   -c*) ;;
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/mas" ;;
+  "base smollm2") echo "$0 $*" >> "$LOG" ;;
   "-m pip "*) echo "$0 $*" >> "$LOG"; case "$*" in *"$STOPS_AT"*) touch "${0%/bin/python}/half"; exit 130 ;; esac ;;
 esac
 """
@@ -91,7 +92,8 @@ def test_an_addition_that_was_interrupted_leaves_no_environment_that_counts_as_w
     shutil.rmtree(checkout / ".venv")
     assert make(checkout, "install")[0] == 0
     assert make(checkout, "demo-league", stops_at="open-spiel")[0] != 0
-    assert make(checkout, "install") == (0, [".venv install torch", ".venv install ."])
+    again = [".venv install torch", ".venv install .", ".venv install .[smollm]", ".venv/bin/mas base smollm2"]
+    assert make(checkout, "install") == (0, again)
     assert not (checkout / ".venv" / "half").exists()
 
 

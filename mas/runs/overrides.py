@@ -14,7 +14,7 @@ from mas.config.plain_values import literal
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
-from mas.runs.resolve import resolve
+from mas.runs.resolve import resolve, words_note
 from mas.training.setup import Setup
 
 OVERRIDES_HELP = (
@@ -111,10 +111,12 @@ def exported(run_dir: Path, overrides: list[str], algorithm: str) -> Config:
 
 
 def tell_loading(console: Console, what: str, setup: Setup) -> None:
-    """Print one line before what takes seconds and prints nothing: what a command does, and what it loads for that."""
+    """Print before what takes seconds and prints nothing: what a command does, what it loads, and `words_note`."""
     remote = setup.engine.remote.url if setup.is_served_elsewhere else None
     loads = f"loading {setup.model.path}" if remote is None else f"asking {remote}"
     console.print(Text(printable(f"{what}; {loads}"), style="dim"), soft_wrap=True)
+    if (note := words_note(setup)) is not None:
+        console.print(Text(printable(note)), soft_wrap=True)
 
 
 def check_named(command: str, overrides: list[str]) -> None:

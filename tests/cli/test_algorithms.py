@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from mas.algorithms.registry import FORMER
-from mas.config.learned import LEARNED
+from mas.commands import status_of
 from mas.config.load import presets
+from mas.config.study_results import STUDY_RESULTS
 
 
 def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> None:
@@ -15,7 +14,7 @@ def test_every_algorithm_is_listed_with_its_paper(mas: Callable[..., Any]) -> No
     for name in presets("algorithm"):
         assert name in shown
     assert "2510.11062" in shown
-    assert str(LEARNED["at_grpo"]) in shown
+    assert str(STUDY_RESULTS["at_grpo"]) in shown
 
 
 def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., Any]) -> None:
@@ -24,14 +23,11 @@ def test_one_algorithm_says_what_it_sets_and_how_to_run_it(mas: Callable[..., An
     assert "algorithm.options.inherit=planner" in shown
     assert "the agent whose advantage all others have" in shown
     assert "mas train scenario=subagents algorithm=matpo" in shown
-    assert f"Status: {LEARNED['matpo']}; docs/algorithms/matpo.md" in shown
+    assert "Status: tested; docs/algorithms/matpo.md" in shown
 
 
-def test_an_algorithm_without_a_measured_training_is_tested_and_no_more(
-    mas: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(LEARNED, "matpo")
-    assert "Status: tested; docs/algorithms/matpo.md" in mas("algorithms", "matpo").out
+def test_an_algorithm_of_the_fair_comparison_has_its_result_and_the_study() -> None:
+    assert status_of("rloo") == "fair_presets, relay: 0.24 → 0.71"
 
 
 def test_the_command_of_an_algorithm_has_what_it_cannot_run_without(mas: Callable[..., Any]) -> None:

@@ -359,9 +359,9 @@ def test_limits_that_vllm_cannot_sample_with_are_refused_before_anything_is_load
 
 
 def test_what_is_loaded_is_named_without_control_characters(mas: Mas) -> None:
-    ran = mas("run", "scenario=relay", "model.path='./no\x1bmodel'")
+    ran = mas("run", "scenario=two_hop", "model.path='./no\x1bmodel'")
     assert ran.code == 2
-    assert ran.out == "playing held-out task 0 of relay with an untrained team; loading ./no\\x1bmodel\n"
+    assert ran.out == "playing held-out task 0 of two_hop with an untrained team; loading ./no\\x1bmodel\n"
 
 
 def test_report_writes_one_page_with_curves_conversations_graph_and_command(finished: Path, mas: Mas) -> None:

@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
+from installed import INSTALLED
+from scenario_records import recorded_scenarios, variants
 
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
@@ -14,7 +17,7 @@ from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Plan, joint_action
 from mas.core.role import Message, View
 from mas.roles import PromptedRole, build_roles
-from mas.runs.resolve import check_fits, resolve
+from mas.runs.resolve import check_fits, resolve, words_note
 from mas.scenarios import build_scenario
 from mas.scenarios.debate import DEBATERS, as_answer
 from mas.scenarios.refine import make
@@ -146,19 +149,20 @@ def test_an_answer_counts_whatever_stands_around_it(
     assert made.parse(said).content == read
 
 
+def for_chats(name: str, options: dict[str, Any]) -> bool:
+    """Whether a variant is of teams for models that chat, and not of those that the tiny base alone should play."""
+    if "style" in INSTALLED[name].options.model_fields:
+        return options.get("style") == "words"
+    return (name != "tool_use" or "calls" in options) and "scorer" not in options  # which needs a file of questions
+
+
 EVERY = [
-    *((name, {}) for name in ("leader_follower", "math_team", "matrix_games", "propose", "sokoban", "subagents")),
-    *((name, {}) for name in ("sudoku", "two_hop", "workflow")),
-    *((name, WORDS) for name in ("code_team", "commons", "delegate", "discussion", "economy", "help_desk", "imposter")),
-    *((name, WORDS) for name in ("market", "negotiation", "red_team", "retrieval", "safe_reply")),
-    ("economy", WORDS | {"side": "worker"}),
-    ("imposter", WORDS | {"side": "imposter"}),
-    ("math_team", {"calls": "json"}),
+    (name, options) for name in recorded_scenarios() for options in variants(name).values() if for_chats(name, options)
 ]
 
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
-def test_a_chat_says_at_its_end_what_to_answer(name: str, options: dict[str, str]) -> None:
+def test_a_chat_says_at_its_end_what_to_answer_or_begins_the_answer(name: str, options: dict[str, Any]) -> None:
     scenario = build_scenario(ScenarioOptions(name=name, options=dict(options)))
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
@@ -168,7 +172,8 @@ def test_a_chat_says_at_its_end_what_to_answer(name: str, options: dict[str, str
         ):
             view = View(observation=environment.observe(role.spec.view or role.name))
             asked = role.chat(view)[1].split("\n\n")[-1]
-            assert re.search(r"\?|\b(Write|Answer|Compute|Say)\b", asked), (team.name, role.name, asked)
+            is_asked = re.search(r"\?|\b(Write|Answer|Compute|Say)\b", asked) or role.prefill(view)
+            assert is_asked, (team.name, role.name, asked)
 
 
 def test_the_letters_of_the_tiny_base_have_names_in_a_chat() -> None:
@@ -323,6 +328,27 @@ def test_the_tiny_base_is_refused_for_a_team_that_no_demonstration_teaches(
     with pytest.raises(ConfigError, match=text):
         check_fits(resolve(config, scenario))
     check_fits(resolve(load_config([f"scenario={name}", f"algorithm.team={team}", "model=smollm2"]), scenario))
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("scenario=relay", "model=smollm2"), "scenario.options.style=words"),
+        (("scenario=refine", "model=qwen3_0.6b"), "scenario.options.style=words"),
+        (("scenario=tool_use", "model=smollm2"), "scenario.options.calls=words"),
+        (("scenario=relay", "engine=openai"), "scenario.options.style=words"),
+        (("scenario=relay", "model=smollm2", "scenario.options.style=words"), None),
+        (("scenario=tool_use", "model=smollm2", "scenario.options.calls=json"), None),
+        (("scenario=relay",), None),
+        (("scenario=relay", "model=smollm2", "model.prompts=compact"), None),
+        (("scenario=two_hop", "model=smollm2"), None),
+    ],
+)
+def test_a_model_that_chats_is_advised_to_play_in_words_where_a_team_is_for_the_tiny_base(
+    words: tuple[str, ...], advice: str | None
+) -> None:
+    note = words_note(resolve(load_config(words)))
+    assert (note is None) if advice is None else note is not None and note.endswith(f"add {advice}")
 
 
 def test_a_scenario_without_a_team_of_that_name_is_judged_by_the_team_that_is_asked_for() -> None:

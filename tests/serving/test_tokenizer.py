@@ -50,6 +50,16 @@ def test_a_conversation_is_written_as_the_template_has_it_and_an_empty_system_me
     assert tokenizer.chat("", "Who?") == tokenizer.encode("<u>Who?</><me>")
 
 
+def test_a_template_that_can_switch_thinking_off_is_filled_so() -> None:
+    tokenizer = chatting()
+    tokenizer.inner.chat_template += "{% if enable_thinking is not defined or enable_thinking %}think{% endif %}"
+    assert tokenizer.chat("", "Who?") == tokenizer.encode("<u>Who?</><me>")
+    bare = tokenizer.inner.apply_chat_template(
+        [{"role": "user", "content": "Who?"}], tokenize=False, add_generation_prompt=True
+    )
+    assert bare == "<u>Who?</><me>think"
+
+
 @pytest.mark.parametrize("tokenizer", [chatting(), CharacterTokenizer()], ids=["hub", "characters"])
 def test_a_prefill_is_the_end_of_the_prompt(tokenizer: HubTokenizer | CharacterTokenizer) -> None:
     plain = tokenizer.chat("Be kind.", "Who?")

@@ -14,6 +14,12 @@ def test_the_page_of_a_study_names_a_new_directory_and_its_summary_the_one_that_
     """In the directory of a finished study the same command would do nothing."""
     seen: dict[str, Any] = {}
     monkeypatch.setattr("mas.study.run.run_study", lambda out, options, **named: seen.update(named, out=out))
-    assert mas(*words, "--out", str(tmp_path)).code == 0
+    ran = mas(*words, "--out", str(tmp_path))
+    assert ran.code == 0
+    if words == ("demo", "--tiny"):
+        first = " ".join(ran.out.splitlines()[:2])
+        assert first.startswith("The tiny base has 80 thousand weights and reads characters.")
+        assert "with bad habits, so that training has something to repair" in first
+        assert first.endswith("a test of the machinery, not of language models.")
     assert seen["command"] == f"mas {' '.join(words)} --out {tmp_path}"
     assert seen["again"] == f"mas {' '.join(words)} --out {tmp_path}-again"
