@@ -101,15 +101,16 @@ def _starting(spec: TeamSpec, wiring: Wiring, seats: Mapping[str, str]) -> dict[
 
 
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint`, `seats` and `experiences` were
-    known stay theirs."""
+    """The whole team as text; journals of teams that were played before `joint`, `seats`, `tools` and `experiences`
+    were known stay theirs."""
     written = spec.model_dump(mode="json")
-    for key in ("joint", "seats"):
+    for key in ("joint", "seats", "tools"):
         if not written[key]:
             del written[key]
     for role in written["roles"].values():
-        if not role["experiences"]:
-            del role["experiences"]
+        for key in ("experiences", "tools"):
+            if not role[key]:
+                del role[key]
     return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
 
 

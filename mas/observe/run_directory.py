@@ -8,6 +8,7 @@
     ├── checkpoints/     one directory per checkpoint
     ├── tensorboard/     event files
     ├── cluster.json     what its processes do; only with workers or batches in flight
+    ├── tool_calls.sqlite  what came of calls of tools; only of teams that have some
     └── spans.jsonl      what was traced; only where something is
 
 The lock is `flock` on `.lock`: POSIX only, and the kernel releases it when the process dies.
@@ -31,6 +32,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.observe.files import remove_leftovers, write_text_atomic
 
+TOOL_CALLS = "tool_calls.sqlite"
 _MOST_DIFFERENCES = 12
 _ABSENT = object()
 
@@ -159,7 +161,7 @@ class RunDirectory:
         for folder in (self.checkpoints, self.tensorboard, self.path / "workers"):
             shutil.rmtree(folder, ignore_errors=True)
         files = ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", "cluster.json", ".lock")
-        for name in files:
+        for name in (*files, TOOL_CALLS):
             with suppress(OSError):
                 (self.path / name).unlink()
         with suppress(OSError):
