@@ -15,7 +15,9 @@ from pathlib import Path
 from mas.core.errors import RunDirectoryError, ToolRefused
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
+from mas.core.tool_server import ToolServer
 from mas.tools.mcp_client import McpConnection
+from mas.tools.mcp_schema import described
 from mas.tools.toolbox import ToolCall
 
 KEPT = 100_000
@@ -107,6 +109,23 @@ class RecordedTools:
             task.cancel()
         if making:
             await asyncio.wait(making)
+
+
+async def offered_tools(servers: Mapping[str, ToolServer]) -> dict[str, str]:
+    """Every tool of some servers, `SERVER.TOOL` -> what it does and takes, in a line.
+
+    Raises:
+        ConfigError, MissingPackage: as `open_tools`.
+    """
+    found: dict[str, str] = {}
+    for name, options in servers.items():
+        server = McpConnection(name, options)
+        try:
+            await server.start()
+            found |= {f"{name}.{tool}": described(about) for tool, about in (await server.tools()).items()}
+        finally:
+            await server.close()
+    return found
 
 
 @asynccontextmanager
