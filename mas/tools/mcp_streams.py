@@ -78,7 +78,7 @@ async def streams(server: ToolServer, secrets: Mapping[str, str], traffic: Traff
 
         async def forwarding() -> None:
             """Answers only: nobody reads what a server says unasked."""
-            async with forward:
+            async with forward, source:
                 with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     async for message in source:
                         if _is_answer(message):

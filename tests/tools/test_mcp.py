@@ -94,7 +94,10 @@ async def test_what_a_hostile_server_does_is_one_text(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("schema", "'bad' does not list them: ValidationError: .*inputSchema.properties"),
+        (
+            "schema",
+            "'bad' (does not list them: ValidationError: .*inputSchema.prop|describes 'go' wrongly: its properties)",
+        ),
         ("many", "offers more than 1000 tools: that is too many"),
         ("silent", "cannot be used: it did not answer within 1 s. Run the command by hand"),
         ("exit", "cannot be used: it ended. Run the command by hand"),
