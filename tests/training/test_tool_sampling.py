@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
 from parts import groups_of, sample, turns_of
-from tool_teams import good, team_with
+from rich.console import Console
+from tool_teams import good, hostile, team_with
 
 from mas.bus.memory import MemoryBus
+from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.records import Episode
 from mas.graph import compile_team
 from mas.roles import build_roles
+from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -82,3 +86,22 @@ async def test_an_equal_call_is_made_once_and_a_second_life_makes_none(
     assert {row.turn.role for row in rows} == {"solver"}
     assert await sampled(log, record, mode) == episodes  # after a kill: the record has it all
     assert log.read_text().splitlines() == made
+
+
+@pytest.mark.slow
+def test_a_team_with_tools_is_trained_and_what_it_called_is_in_its_run(
+    tmp_path: Path, small_overrides: tuple[str, ...]
+) -> None:
+    team = team_with(hostile(""), ["bad.go"], "bad").model_dump(mode="json", exclude_defaults=True)
+    template = {"template": "S{table};{goal}>", "max_tokens": 1, "context": "inbox"}
+    team["roles"]["solver"] = {**team["roles"]["solver"], **template}
+    path, run = tmp_path / "team.yaml", tmp_path / "run"
+    path.write_text(yaml.safe_dump(team))
+    short = ("train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2", f"run_dir={run}")
+    for steps in (1, 2):  # the second goes on
+        config = load_config(
+            ["scenario=relay", f"algorithm.team={path}", f"train.steps={steps}", *short, *small_overrides]
+        )
+        train_in_directory(config, build_scenario(config.scenario), console=Console(quiet=True))
+    assert (run / "tool_calls.sqlite").is_file()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) >= 2
