@@ -21,7 +21,7 @@ from mas.api.train import train_setup
 from mas.broker.command import broker
 from mas.bus.command import deadletters
 from mas.bus.journal_tables import JOURNAL_NAME, journal_at
-from mas.commands import ASKED, add_bench, algorithms, demo, doctor
+from mas.commands import ASKED, add_bench, algorithms, demo, doctor, mcp, tools
 from mas.config.access import PLAYS
 from mas.config.options import SMOLLM2
 from mas.config.stored_run import load_run_config
@@ -70,6 +70,8 @@ app.command()(stop)
 app.command()(scenarios)
 app.command()(algorithms)
 app.command()(sandbox)
+app.command()(mcp)
+app.command()(tools)
 
 
 def _print_version(wanted: bool) -> None:
@@ -181,14 +183,18 @@ def serve(
             help=f"keep requests to the team in this file or a directory's {JOURNAL_NAME}; after a kill they go on",
         ),
     ] = None,
+    mcp: Annotated[bool, typer.Option("--mcp", help="also serve the team as a tool of MCP clients, at /mcp")] = False,
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     from mas.endpoint.address import bind, known_hosts, known_origins
     from mas.endpoint.client_keys import read_keys
+    from mas.endpoint.mcp_server import check_mcp
 
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
+    if mcp:
+        check_mcp()
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     clients, origins = () if keys is None else read_keys(keys), known_origins(allow_origin or [])
     with bind(host, port, has_key=key is not None or bool(clients)) as listener:
@@ -197,7 +203,9 @@ def serve(
         tell_loading(out, f"serving {run_dir}", setup)
         from mas.endpoint.command import Entrance, serve_run
 
-        entrance = Entrance(clients=clients, origins=origins, max_seconds=max_seconds, shows_messages=show_messages)
+        entrance = Entrance(
+            clients=clients, origins=origins, max_seconds=max_seconds, shows_messages=show_messages, mcp=mcp
+        )
         serve_run(
             run_dir,
             setup,
@@ -300,10 +308,10 @@ def show_config(overrides: Overrides = None) -> None:
 
 
 _PANELS = {
-    "Look": ("scenarios", "algorithms", "graph", "config", "doctor", "play"),
+    "Look": ("scenarios", "algorithms", "graph", "tools", "config", "doctor", "play"),
     "Train and measure": ("train", "eval", "run", "report", "curves", "timeline", "export", "base"),
     "Compare": ("demo", "study", "league", "bench"),
-    "Serve and spread": ("serve", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
+    "Serve and spread": ("serve", "mcp", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
 }
 """Commands of the help, in the order of use."""
 

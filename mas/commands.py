@@ -1,8 +1,9 @@
-"""The commands `mas algorithms`, `mas doctor`, `mas demo` and `mas bench`.
+"""The commands `mas algorithms`, `mas doctor`, `mas demo`, `mas tools`, `mas mcp` and `mas bench`.
 
 Heavy modules are imported inside them.
 """
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,16 +20,21 @@ from rich.text import Text
 from mas.algorithms.base import Algorithm, Recipe
 from mas.algorithms.registry import find_algorithm, installed
 from mas.api.train import train_setup
+from mas.config.access import PLAYS
 from mas.config.load import instead_of, leaves, load_config, presets
+from mas.config.stored_run import load_run_config
 from mas.config.study_results import STUDY_RESULTS
 from mas.core.errors import ConfigError
 from mas.core.options import Options
 from mas.core.printable import printable
 from mas.core.user_code import is_code
+from mas.graph.load import load_team
 from mas.observe.report_records import Conversation, ConversationPair
-from mas.runs.overrides import Overrides, check_used, configured
+from mas.observe.trust_option import Trust
+from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured
 from mas.runs.resolve import resolve, words_note
 from mas.study.command import tiny_demo
+from mas.tools.recorded import offered_tools
 
 ASKED = "algorithm=?"
 
@@ -195,6 +202,30 @@ _NO_BENCHMARKS = (
     "benchmarks are no part of the installed package: clone the repository of mas and write `make bench` there, or "
     "install the clone (pip install --editable '.[bench]') and write mas bench"
 )
+
+
+def tools(
+    team: Annotated[Path, typer.Argument(metavar="TEAM", help="a team's YAML file; its servers are started")],
+) -> None:
+    """List what a team's servers of tools offer, as lines for `tools` of a role."""
+    servers = load_team(team).tools
+    if not servers:
+        raise ConfigError(f"{team} names no servers under 'tools': add one, such as 'files: {{command: PROGRAM}}'")
+    offered = asyncio.run(offered_tools(servers))
+    typer.echo(yaml.safe_dump(offered, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+
+
+def mcp(run_dir: RunDir, overrides: Overrides = None, trust: Trust = False) -> None:
+    """Serve a run's team as the tool `ask_team` of an MCP client, over standard input and output."""
+    config = load_run_config(run_dir, overrides or [], uses=PLAYS)
+    check_used("mcp", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
+    from mas.endpoint.mcp_server import check_mcp, claim_output
+
+    check_mcp()
+    setup, output, console = resolve(config), claim_output(), Console(stderr=True)
+    from mas.endpoint.command import serve_tool
+
+    serve_tool(run_dir, setup, output, console)
 
 
 def add_bench(app: typer.Typer, root: Path = Path(__file__).parents[1]) -> None:

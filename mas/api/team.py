@@ -7,6 +7,8 @@ from typing import Self
 import yaml
 
 from mas.api.console import inline
+from mas.config.access import tool_access
+from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.host import cache_directory
 from mas.core.seeds import digest
@@ -42,10 +44,13 @@ class Team:
         """The team in a YAML file.
 
         Raises:
-            GraphError: the file cannot be read as a team. TrustError: it names classes, whose import would run code,
-                and you have not allowed that; see `mas.trusting`.
+            GraphError: the file cannot be read as a team. TrustError: it names classes, whose import would run code, or
+                servers of tools, and you have not allowed that; see `mas.trusting`.
         """
-        return cls(trusted_team(Path(path)))
+        spec = trusted_team(Path(path))
+        tools = [tool_access(server, f"tools.{name}") for name, server in spec.tools.items()]
+        check_accesses(tools, f"team file {path}")
+        return cls(spec)
 
     def save(self, path: Path | str) -> Path:
         """Write the team as YAML, which `load` reads again. Returns the path.

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from mas.algorithms.registry import SHIPPED
 from mas.config.options import TINY, Config
 from mas.config.plain_values import read_stored
 from mas.config.servers import CHAT, STEP, RunSource, ServerOptions, chat_options
 from mas.core.errors import RunDirectoryError
+from mas.core.tool_server import ToolServer
 from mas.core.user_code import is_code
 
 Kind = Literal["server", "model", "code", "file", "start", "opponent", "sink"]
@@ -134,8 +137,20 @@ def class_access(path: str, where: str) -> Access:
     return Access("code", f"import {_plain(path)}", where, {})
 
 
+def tool_access(server: ToolServer, where: str) -> Access:
+    """A server of tools: a command that is run, or an address, with the variables that it is given."""
+    if server.url is not None:
+        kind: Kind = "server"
+        what = f"call tools of {_plain(server.url)}"
+        given: tuple[str, ...] = () if server.key_env is None else (server.key_env,)
+    else:
+        kind, what, given = "code", f"run {json.dumps([server.command, *server.args])}", server.env
+    also = f" with the environment variables {', '.join(given)}" if given else ""
+    return Access(kind, what + also, where, {})
+
+
 def stored_classes(team: Path) -> list[Access]:
-    """The classes that a stored team names, wherever it names them.
+    """The classes and the servers of tools that a stored team names, wherever it names them.
 
     Raises:
         RunDirectoryError: the file cannot be read, or is in parts: the team of a run is one file.
@@ -150,7 +165,12 @@ def stored_classes(team: Path) -> list[Access]:
     if parts:
         raise RunDirectoryError(f"{team}: {parts[0]} stands elsewhere; the team of a run stands in one file, flat")
     types = {name: role.get("type") for name, role in roles.items() if isinstance(role, Mapping)}
-    return [
+    try:
+        servers = {name: ToolServer.model_validate(value) for name, value in _mapping(content, "tools").items()}
+    except ValidationError as error:
+        raise RunDirectoryError(f"{team}: its 'tools' cannot be read: {error.errors()[0]['msg']}") from error
+    tools = [tool_access(server, f"{team.name}, tools.{name}") for name, server in servers.items()]
+    return tools + [
         class_access(kind, f"{team.name}, roles.{name}.type")
         for name, kind in types.items()
         if isinstance(kind, str) and ":" in kind

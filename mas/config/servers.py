@@ -8,14 +8,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from mas.config.base import Count, Options, Positive
 from mas.core.errors import ConfigError
+from mas.core.tool_server import checked_address, checked_variable
 
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _FIXED = frozenset({"messages", "model", "n", "stream"})
 CHAT = "openai:"
 """What sources begin with that are models of a server."""
@@ -39,8 +38,8 @@ class ServerOptions(Options):
     way at once. `extra`: further fields of a chat request; null leaves out one that mas sends.
     """
 
-    url: str
-    key_env: str | None = None
+    url: Annotated[str, AfterValidator(checked_address)]
+    key_env: Annotated[str, AfterValidator(checked_variable)] | None = None
     model: str | None = None
     api: Literal["completions", "chat"]
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
@@ -48,23 +47,6 @@ class ServerOptions(Options):
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     concurrency: Positive = 64
     extra: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("a url with a user, a query or a fragment; give the address alone and the key by key_env")
-        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
-            raise ValueError(f"{url!r} is no address; it is like http://127.0.0.1:8000/v1")
-        return url.rstrip("/")
-
-    @field_validator("key_env")
-    @classmethod
-    def _is_variable(cls, name: str | None) -> str | None:
-        if name is not None and not _VARIABLE.fullmatch(name):  # it may be a key: never show it
-            raise ValueError("this is no name of an environment variable (like OPENAI_API_KEY); a key goes into one")
-        return name
 
     @model_validator(mode="after")
     def _extra_is_heard(self) -> Self:
@@ -83,15 +65,10 @@ class RemoteOptions(ServerOptions):
     `replicas`: addresses of further servers with the same model, for `vllm_server`; all that is said here is of each.
     """
 
-    url: str = "http://127.0.0.1:8000/v1"
+    url: Annotated[str, AfterValidator(checked_address)] = "http://127.0.0.1:8000/v1"
     api: Literal["completions", "chat"] = "completions"
     shared_dir: str | None = None
-    replicas: tuple[str, ...] = ()
-
-    @field_validator("replicas")
-    @classmethod
-    def _are_addresses(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(cls._is_address, urls))
+    replicas: tuple[Annotated[str, AfterValidator(checked_address)], ...] = ()
 
     @model_validator(mode="after")
     def _are_different(self) -> Self:

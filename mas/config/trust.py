@@ -72,7 +72,7 @@ def check_stored(config: Config, run: Path, named: Mapping[str, object], uses: C
     """
     found = accesses_of(config, run)
     team = config.algorithm.team
-    if not {"code", "file"}.isdisjoint(uses) and team.endswith((".yaml", ".yml")) and is_inside(team, run):
+    if not {"code", "file", "server"}.isdisjoint(uses) and team.endswith((".yaml", ".yml")) and is_inside(team, run):
         found += stored_classes(Path(team))
     used = [access for access in found if access.kind in uses]
     check_accesses([*links_of(run), *used], f"run directory {run}", named)

@@ -69,16 +69,9 @@ class Text(Payload):
         return self.text
 
 
-class Note(Text):
-    """Free text from one role to others."""
+class RoutedText(Text):
+    """Base of texts whose route, where their role has any, is the one that the role chose."""
 
-    kind: ClassVar[str] = "note"
-
-
-class Plan(Text):
-    """What the planner wants done; its route, where its role has any, is the one that the planner chose."""
-
-    kind: ClassVar[str] = "plan"
     chosen_route: str | None = None
 
     @property
@@ -86,7 +79,19 @@ class Plan(Text):
         return self.chosen_route
 
 
-class Action(Text):
+class Note(RoutedText):
+    """Free text from one role to others."""
+
+    kind: ClassVar[str] = "note"
+
+
+class Plan(RoutedText):
+    """What the planner wants done."""
+
+    kind: ClassVar[str] = "plan"
+
+
+class Action(RoutedText):
     """A move in the environment, or an answer to the task."""
 
     kind: ClassVar[str] = "action"

@@ -16,6 +16,10 @@ from mas.core.policy import Price
 USUAL_ITEMS = 8
 """The most items of a list where the role does not say."""
 Context = Literal["inbox", "turn", "none"]
+ALL_CALLS = 1_000_000
+"""The `history` of a role that tools play: more calls than an episode has."""
+CALL, ANSWER = "call", "answer"
+"""The routes of a role with tools: its output is a call of one, or anything else."""
 
 
 class Constraint(Options):
@@ -74,7 +78,10 @@ class RoleSpec(Options):
             `ask` none; else those of this team turn, as `context` says: the last one (`inbox`), all, or none.
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
-        voice: whether the engine speaks or a person is asked; a person's role has no adapter and is never trained.
+        tools: `SERVER.TOOL` -> what models are told of it, of the tools that the role may call; or a list of names.
+            Such a role has the routes `call` and `answer`.
+        voice: whether the engine speaks, a person is asked, or the team's servers of tools do what they are called for.
+            The role of a person or of tools has no adapter and is never trained.
         price: of its tokens, for budgets in `cost`; None: it has none.
     """
 
@@ -107,7 +114,8 @@ class RoleSpec(Options):
     max_tokens: Annotated[int, Field(ge=1)] = 64
     stop: tuple[str, ...] = ()
     price: Price | None = None
-    voice: Literal["engine", "human"] = "engine"
+    tools: dict[str, str] = Field(default_factory=dict)
+    voice: Literal["engine", "human", "tools"] = "engine"
 
     @property
     def shows_past(self) -> bool:
@@ -121,6 +129,36 @@ class RoleSpec(Options):
         one_of = listed if isinstance(listed, str) else None
         texts = {"template": self.template, "ask": self.ask, "prefill": self.prefill, "constraint.one_of": one_of}
         return {field: text for field, text in texts.items() if text}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, content: Any) -> Any:
+        """Tools may be a list; and a role that tools play is frozen, and sees all its earlier calls, to count them."""
+        if not isinstance(content, Mapping):
+            return content
+        if isinstance(content.get("tools"), list | tuple):
+            content = {**content, "tools": dict.fromkeys(content["tools"], "")}
+        if content.get("voice") == "tools":
+            content = {"trainable": False, "history": ALL_CALLS, **content}
+        return content
+
+    @model_validator(mode="after")
+    def _tools_fit(self) -> Self:
+        for name in self.tools:
+            server, dot, tool = name.partition(".")
+            if not (server and dot and tool):
+                raise ValueError(f"tool {name!r} is not of the form SERVER.TOOL, with a server of the team's 'tools'")
+        if self.voice == "tools":
+            usual = {"type", "view", "voice", "accepts", "price", "trainable", "history"}
+            plain = RoleSpec.model_construct()
+            odd = [
+                key for key in RoleSpec.model_fields if key not in usual and getattr(self, key) != getattr(plain, key)
+            ]
+            if odd:
+                raise ValueError(f"tools play this role (voice: tools), so that {odd[0]} has no effect: leave it out")
+            if self.trainable or self.history != ALL_CALLS:
+                raise ValueError("tools play this role (voice: tools): leave trainable and history out")
+        return self
 
     @model_validator(mode="after")
     def _known(self) -> Self:

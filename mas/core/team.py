@@ -13,6 +13,7 @@ from mas.core.naming import scoped
 from mas.core.options import Options
 from mas.core.policy import ALL, Budgets, JoinSpec, Policy, Replicas, parse_join
 from mas.core.role import RoleSpec
+from mas.core.tool_server import ToolServer
 
 START = "start"
 """Every team begins at this node."""
@@ -86,6 +87,7 @@ class TeamSpec(Options):
             as many processes as come.
         text: observation field -> what it is where somebody asks the team with a plain text, which stands for `{text}`;
             a name alone is the one field that the text is. Empty: all members are shown the text as the field `task`.
+        tools: name -> a server of tools; roles say which of its tools they may call.
         teams: team within this one -> the agent whose last output it sends; made from `agents`.
     """
 
@@ -104,6 +106,7 @@ class TeamSpec(Options):
     budget: Budgets = Budgets()
     replicas: dict[str, Replicas] = Field(default_factory=dict)
     text: Annotated[dict[str, str], BeforeValidator(_parse_text)] = Field(default_factory=dict)
+    tools: dict[str, ToolServer] = Field(default_factory=dict)
     teams: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -158,7 +161,7 @@ class TeamSpec(Options):
         return content
 
 
-_CARRIED = {"name", "roles", "edges", "output", "leader", "agents", "joins", "seat", "teams"}
+_CARRIED = {"name", "roles", "edges", "output", "leader", "agents", "joins", "seat", "teams", "tools"}
 
 
 def _inner(name: str, value: Mapping[str, Any]) -> TeamSpec:
@@ -206,11 +209,21 @@ def _laid_in(content: Mapping[str, Any], name: str, inner: TeamSpec) -> dict[str
         "edges": [*outer, *edges] if isinstance(outer, list | tuple) else outer,
         "joins": _both(content, "joins", {scoped(name, one): join for one, join in inner.joins.items()}),
         "teams": _both(content, "teams", teams),
+        "tools": _both(content, "tools", _same_servers(content, name, inner.tools)),
     }
     is_told = content.get("leader") is not None or inner.leader is not None
     if is_told and (content.get("leader") or content.get("output")) == name:
         flat["leader"] = scoped(name, inner.led_by)
     return flat | ({"output": last} if content.get("output") == name else {})
+
+
+def _same_servers(content: Mapping[str, Any], name: str, inner: Mapping[str, ToolServer]) -> Mapping[str, ToolServer]:
+    """The inner team's servers of tools. One of a name that the outer team has, too, must be the same."""
+    outer = _both(content, "tools", {})
+    for server, options in inner.items():
+        if isinstance(outer, Mapping) and server in outer and ToolServer.model_validate(outer[server]) != options:
+            raise ValueError(f"server {server!r} of the team of {name!r} is another outside it: rename one")
+    return inner
 
 
 def _both(content: Mapping[str, Any], key: str, more: Mapping[str, object]) -> Any:

@@ -9,9 +9,10 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -24,12 +25,14 @@ from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
 from mas.endpoint.client_keys import ClientLimits
 from mas.endpoint.durable_requests import KeptRequests
+from mas.endpoint.mcp_server import mcp_route, serve_stdio
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
 from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.engines import check_published
@@ -47,12 +50,14 @@ class Entrance:
         origins: of web pages.
         max_seconds: that a request may take; None: no limit.
         shows_messages: whether clients may ask for what a team's members say to each other.
+        mcp: whether the team is a tool, too, at `/mcp`.
     """
 
     clients: Sequence[ClientLimits] = ()
     origins: frozenset[str] = frozenset()
     max_seconds: float | None = None
     shows_messages: bool = False
+    mcp: bool = False
 
 
 def serve_run(
@@ -85,7 +90,7 @@ def serve_run(
         desk = HumanDesk(log=log)
         async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
             served = replace(served_team(session, base), shows_messages=entrance.shows_messages)
-            async with _keeping(log, served, of, console) as kept:
+            async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
                 app = build_app(
                     served,
                     key=key,
@@ -97,6 +102,10 @@ def serve_run(
                     hosts=hosts,
                     origins=entrance.origins,
                 )
+                if entrance.mcp:
+                    app.router.routes.append(
+                        await stack.enter_async_context(mcp_route(served.teams[0], app.state.gate))
+                    )
                 stopped = _on_signal()
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
@@ -105,14 +114,40 @@ def serve_run(
                     await stopped.wait()
                     console.print("closing: requests in flight may end, nobody else is let in", style="dim")
 
-    with ExitStack() as stack:
+    with ExitStack() as files:
         _check_servable(run_dir, setup)
-        log = None if journal is None else ReplayLog(stack.enter_context(Journal.open(journal)))
-        base = open_base(setup, console.print)
-        setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
-        adapters = {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
+        log = None if journal is None else ReplayLog(files.enter_context(Journal.open(journal)))
+        base, setup, adapters = _loaded(run_dir, setup, console)
         versions = saved_versions(run_dir)
         asyncio.run(serve(log))
+
+
+def serve_tool(run_dir: Path, setup: Setup, output: TextIO, console: Console) -> None:
+    """Serve a run's team as a tool over standard input and output, until the client closes the input.
+
+    Args:
+        output: of `claim_output`. console: of standard error.
+
+    Raises:
+        As `serve_run`.
+    """
+
+    async def serve() -> None:
+        async with open_team(setup, base, adapters, versions=saved_versions(run_dir)) as session:
+            team = TeamModel.of(session.runtime, session.scenario, chats=base.chats)
+            console.print(Text(f"the team of {run_dir} answers on standard input and output"), soft_wrap=True)
+            await serve_stdio(team, output)
+
+    _check_servable(run_dir, setup)
+    base, setup, adapters = _loaded(run_dir, setup, console)
+    asyncio.run(serve())
+
+
+def _loaded(run_dir: Path, setup: Setup, console: Console) -> tuple[BaseModel, Setup, Mapping[str, AdapterWeights]]:
+    """The base, the setup with what roles have learned as text, and the adapters by name."""
+    base = open_base(setup, console.print)
+    setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
+    return base, setup, {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
 
 
 def _check_servable(run_dir: Path, setup: Setup) -> None:

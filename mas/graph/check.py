@@ -12,6 +12,7 @@ from mas.core.role import Role
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.check_members import join_problems, perhaps_meant, policy_problems, replica_problems, seat_problems
 from mas.graph.check_messages import map_problems, meaning_problems
+from mas.graph.check_tools import has_tools, tool_problems
 from mas.graph.wiring import edge_text
 
 
@@ -37,6 +38,7 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         *policy_problems(spec, roles),
         *replica_problems(spec),
         *seat_problems(rest),
+        *(tool_problems(rest) if has_tools(rest) else ()),
     ]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)

@@ -19,6 +19,7 @@ from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, 
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
+from mas.core.tool_server import ToolServer
 from mas.graph.wiring import seat_of
 from mas.protocols.written import MADE, protocol_team
 
@@ -151,6 +152,7 @@ _SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "joins": (JoinSpec, JoinSpec),
     "budget": (Budgets, Budget),
     "replicas": (Replicas, Replicas),
+    "tools": (ToolServer, ToolServer),
 }
 
 

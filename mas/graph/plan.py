@@ -101,15 +101,16 @@ def _starting(spec: TeamSpec, wiring: Wiring, seats: Mapping[str, str]) -> dict[
 
 
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint`, `seats`, `text` and
+    """The whole team as text; journals of teams that were played before `joint`, `seats`, `text`, `tools` and
     `experiences` were known stay theirs."""
     written = spec.model_dump(mode="json")
-    for key in ("joint", "seats", "text"):
+    for key in ("joint", "seats", "text", "tools"):
         if not written[key]:
             del written[key]
     for role in written["roles"].values():
-        if not role["experiences"]:
-            del role["experiences"]
+        for key in ("experiences", "tools"):
+            if not role[key]:
+                del role[key]
     return json.dumps(written, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -9,6 +9,7 @@
     ├── tensorboard/     event files
     ├── sinks/           what sinks were sent, and stores of local ones; only with train.sinks
     ├── cluster.json     what its processes do; only with workers or batches in flight
+    ├── tool_calls.sqlite  what came of calls of tools; only of teams that have some
     └── spans.jsonl      what was traced; only where something is
 
 The lock is `flock` on `.lock`: POSIX only, and the kernel releases it when the process dies.
@@ -32,6 +33,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.observe.files import remove_leftovers, write_text_atomic
 
+TOOL_CALLS = "tool_calls.sqlite"
 _MOST_DIFFERENCES = 12
 _ABSENT = object()
 
@@ -160,7 +162,7 @@ class RunDirectory:
         for folder in (self.checkpoints, self.tensorboard, self.path / "workers", self.path / "sinks"):
             shutil.rmtree(folder, ignore_errors=True)
         files = ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", "cluster.json", ".lock")
-        for name in files:
+        for name in (*files, TOOL_CALLS):
             with suppress(OSError):
                 (self.path / name).unlink()
         with suppress(OSError):

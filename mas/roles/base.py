@@ -10,9 +10,9 @@ import msgspec
 from mas.core.engine import Grammar, why_invalid_grammar
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
-from mas.core.messages import PAYLOADS, Failure, Items, Payload, Text
+from mas.core.messages import PAYLOADS, Failure, Items, Payload, RoutedText, Text
 from mas.core.naming import did_you_mean
-from mas.core.role import USUAL_ITEMS, EarlierCall, Message, RoleSpec, View
+from mas.core.role import ANSWER, CALL, USUAL_ITEMS, EarlierCall, Message, RoleSpec, View
 from mas.core.template import EXPERIENCES, Template, parse_template
 from mas.roles.chat import (
     NOTHING_SEEN,
@@ -21,6 +21,8 @@ from mas.roles.chat import (
     learned,
     list_rule,
     seen_text,
+    tools_section,
+    written_call,
 )
 
 _MARK = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
@@ -85,8 +87,10 @@ class PromptedRole:
         self.spec = spec
         self.emits: str = spec.emits or self.default_emits
         self.accepts: frozenset[str] = frozenset(spec.accepts or self.default_accepts) | {Failure.kind}
-        self.routes: tuple[str, ...] = self.default_routes
-        self.failure_route: str | None = spec.failure_route or self.default_failure_route
+        self._calls = bool(spec.tools) and self.emits != Items.kind  # each item of a list may be a call
+        self.routes: tuple[str, ...] = self.default_routes or ((CALL, ANSWER) if self._calls else ())
+        usual = ANSWER if self._calls else None
+        self.failure_route: str | None = spec.failure_route or self.default_failure_route or usual
         self._template: Template | None = None if spec.template is None else parse_template(spec.template)
         self._ask: Template | None = None if spec.ask is None else parse_template(spec.ask)
         self._prefill: Template = parse_template(spec.prefill)
@@ -129,16 +133,16 @@ class PromptedRole:
         if self._template is None:
             lines = [f"{name}: {value}" for name, value in fields.items()]
             lines += [f"{message.sender}: {message.payload.content}" for message in messages]
-            return "\n".join([*self.spec.experiences, *lines, f"{self.name}:"])
+            return "\n".join([*self.spec.experiences, *tools_section(self.spec.tools), *lines, f"{self.name}:"])
         return self._filled(self._template, view, self.spec.experiences)
 
     def chat(self, view: View) -> tuple[str, str]:
         """System and user message.
 
-        The system message, which may be empty, is `instructions` and what it has learned; without instructions who it
-        is and its duty. The user message is `ask`, filled, or what it sees, and then how an answer must look: with
-        `ask` what `format` says. Behind an earlier call of the same team turn that `earlier` shows, a user message
-        without `ask` has only what is new.
+        The system message, which may be empty, is `instructions`, what it has learned and its tools; without
+        instructions who it is and its duty. The user message is `ask`, filled, or what it sees, and then how an answer
+        must look: with `ask` what `format` says. Behind an earlier call of the same team turn that `earlier` shows, a
+        user message without `ask` has only what is new.
 
         Raises:
             ConfigError: `ask` reads a field that the observation does not have.
@@ -150,7 +154,7 @@ class PromptedRole:
             system = [instructions or f"You are the {self.name}. {self.duty}", *learned(experiences)]
         earlier, is_placed = self._shown_past(view), self._ask is not None and EXPERIENCES in self._ask.names
         user = self._asked(view, earlier[-1] if earlier else None, experiences if is_placed else ())
-        return "\n\n".join(text for text in system if text), user
+        return "\n\n".join(text for text in (*system, *tools_section(self.spec.tools)) if text), user
 
     def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
         """The user message of each earlier call that the spec shows, and the answer as it was said, oldest first.
@@ -250,8 +254,17 @@ class PromptedRole:
         """The typed result of a model's text; a `Failure` where it is not legal.
 
         White space around it does not count, nor does a closed `<think>` block that it begins with, unless the
-        `pattern` asks for one.
+        `pattern` asks for one. A call of a tool is none of the answers that `pattern` and `choices` limit.
         """
+        call = written_call(without_thought(text)) if self._calls else None
+        if call is not None:
+            return PAYLOADS[self.emits].model_validate({"text": call, "chosen_route": CALL})
+        payload = self._parsed(text)
+        if self._calls and isinstance(payload, RoutedText):
+            return payload.model_copy(update={"chosen_route": ANSWER})
+        return payload
+
+    def _parsed(self, text: str) -> Payload:
         answer = (text if self._asks_thought else without_thought(text)).strip()
         if self._pattern is not None:
             match = self._pattern.fullmatch(answer)
@@ -297,6 +310,10 @@ class PromptedRole:
 
     def _check(self) -> None:
         where = f"role {self.name!r} of type {self.spec.type!r}"
+        if self._calls and (self.default_routes or not issubclass(PAYLOADS[self.emits], RoutedText)):
+            raise ConfigError(
+                f"{where} has tools, and emits {self.emits!r} by rules of its own: give another role tools"
+            )
         if self.spec.max_items is not None and self.emits != Items.kind:
             raise ConfigError(f"{where} has max_items, but emits {self.emits!r}; only 'items' has any")
         if self.emits not in self.emittable:

@@ -1,5 +1,6 @@
 """Texts of the instruct prompt that all prompted roles share."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from mas.core.messages import Failure, Payload
@@ -14,6 +15,25 @@ _ANSWERS = {
 _UNREADABLE = "could not be read"
 NOTHING_SEEN = "What is your answer?"
 """The user message of an agent that sees nothing and whose answer has no form."""
+
+
+_CALL = re.compile(r'\{\s*"name"\s*:')
+_TAG, _END = "<tool_call>", "</tool_call>"
+
+
+def tools_section(tools: Mapping[str, str]) -> tuple[str, ...]:
+    """What the model is told about its tools; none where it has none."""
+    lines = [f"- {name}: {text}" if text else f"- {name}" for name, text in tools.items()]
+    head = 'To call a tool, answer with {"name": TOOL, "arguments": {NAME: VALUE}} and nothing else. The tools:'
+    return ("\n".join([head, *lines]),) if lines else ()
+
+
+def written_call(text: str) -> str | None:
+    """The call in an answer: a text that begins as one, right or wrong, or is behind the tag `<tool_call>`; None: none
+    is there."""
+    _, tag, tagged = text.partition(_TAG)
+    call = (tagged.partition(_END)[0] if tag else text).strip()
+    return call if tag or _CALL.match(call) else None
 
 
 def kind_rule(emits: str) -> str:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import yaml
 from rich.console import Console
 
-from mas.config.access import TEAM_FILE, accesses_of, class_access
+from mas.config.access import TEAM_FILE, accesses_of, class_access, tool_access
 from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
@@ -147,6 +147,8 @@ def _checked(
     assert played is None or (played.scenario is scenario and played.algorithm == config.algorithm)
     setup = checked_for_training(config, resolve(config, scenario) if played is None else played)
     find_sinks(config.train.sinks)  # only for its errors
+    if is_distributed and setup.team.tools:
+        raise ConfigError(f"team {setup.team.name!r} has tools, which are called in one process: train without --bus")
     check_staleness(setup, is_distributed=is_distributed)
     check_processes(setup, is_distributed=is_distributed, is_started=True)
     open_opponents(setup, opponents, is_distributed=is_distributed)  # only for its errors: the trainer opens its own
@@ -245,7 +247,9 @@ def _remember(config: Config, team: TeamSpec, console: Console) -> None:
         return
     types = {role.type for role in team.roles.values() if ":" in role.type}
     try:
-        remember([*accesses_of(config, Path(config.run_dir)), *(class_access(one, "a role") for one in sorted(types))])
+        named = [*(class_access(one, "a role") for one in sorted(types))]
+        named += [tool_access(server, "a team") for server in team.tools.values()]
+        remember([*accesses_of(config, Path(config.run_dir)), *named])
     except OSError as error:
         note = f"{trusted_path()} cannot be written ({error.strerror}): later commands on this run need --trust"
         console.print(note, style="dim", highlight=False)

@@ -299,7 +299,7 @@ async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> L
         RunError: a person plays the agent, or the text has no token. EngineError: its engine cannot score.
     """
     if not isinstance(member, RoleAgent):
-        raise RunError(f"agent {member.role.name!r} is played by a person: a text has no known probability")
+        raise RunError(f"agent {member.role.name!r} is played by a person or tools: a text has no known probability")
     engine = member.engine
     ids = engine.tokenizer.encode(text)
     if not ids:

@@ -27,7 +27,9 @@ from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.spans import TeamSpans
 from mas.runtime.streaming import OnPart, streamed_to
+from mas.runtime.tool_agent import tool_agent
 from mas.runtime.traced_engine import traced_endpoint
+from mas.tools.recorded import RecordedTools
 
 _RUNS = count()
 _ENVIRONMENT_CREDIT = 65_536
@@ -43,12 +45,13 @@ class TeamRuntime(EpisodeRunner):
         timeout_s: how long one agent may take to answer, where its policy does not say; None: no limit.
         peers: role name -> endpoint, for roles that use something other than the engine.
         desk: where the questions to people lie; needed by teams with a role that a person plays.
+        tools: calls the tools of the team's servers; needed by teams with a role that tools play.
         place: what of the team is in this process; None: all of it.
         log: where every play is recorded, so that it can be resumed after a kill; None: it ends with the process.
         accounts: budgets that are shared with other runtimes of the same team; None: its own.
 
     Raises:
-        ConfigError: there is such a role and no desk, or a stop text that is not one token.
+        ConfigError: there is such a role and no desk or no tools, or a stop text that is not one token.
     """
 
     def __init__(
@@ -62,13 +65,16 @@ class TeamRuntime(EpisodeRunner):
         timeout_s: float | None = None,
         peers: Mapping[str, ModelEndpoint] = MappingProxyType({}),
         desk: HumanDesk | None = None,
+        tools: RecordedTools | None = None,
         place: ProcessRole | None = None,
         log: ReplayLog | None = None,
         accounts: Accounts | None = None,
     ) -> None:
-        def member(role: Role) -> TeamMember:
+        def member(name: str, role: Role) -> TeamMember:
             if role.spec.voice == "human":
                 return person(role, desk)
+            if role.spec.voice == "tools":
+                return tool_agent(name, role, plan.spec, tools)
             endpoint = peers.get(role.name) or ModelEndpoint(
                 engine=engine, adapter=adapters.get(role.name), chats=chats
             )
@@ -78,7 +84,7 @@ class TeamRuntime(EpisodeRunner):
         self._peers = frozenset(peers)
         self.endpoint = ModelEndpoint(engine=engine, chats=chats)  # of a role without an adapter
         self._spawned: list[RoleAgent] = []
-        self._members = {name: member(role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
+        self._members = {name: member(name, role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"

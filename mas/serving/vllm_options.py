@@ -165,7 +165,7 @@ def check_limits(team: TeamSpec) -> None:
         ConfigError: as `check_known`, with the role.
     """
     for name, role in team.roles.items():
-        if role.peer is not None or role.voice == "human":
+        if role.peer is not None or role.voice != "engine":
             continue
         limits = Sampling(temperature=role.temperature, top_k=role.top_k, top_p=role.top_p, min_p=role.min_p)
         try:

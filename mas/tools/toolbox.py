@@ -160,16 +160,23 @@ class Toolbox:
         tool = self._tools.get(call.name)
         if tool is None:
             raise ToolRefused(f"no tool {_short(call.name)}. {did_you_mean(call.name[:_SHOWN], self._tools)}")
-        try:
-            parameters: Parameters = tool.parameters.model_validate_json(
-                msgspec.json.encode(dict(call.arguments)), strict=True
-            )
-        except (ValidationError, UnicodeError) as error:
-            raise ToolRefused(f"tool {call.name!r}: {_problems(error, tool)}") from error
+        parameters: Parameters = check_arguments(call, tool.parameters)
         return parameters
 
 
-def _problems(error: ValidationError | UnicodeError, tool: Tool[Any]) -> str:
+def check_arguments(call: ToolCall, parameters: type[P]) -> P:
+    """The parameters of a call, typed; types are not converted.
+
+    Raises:
+        ToolRefused: a parameter is missing, wrong or superfluous.
+    """
+    try:
+        return parameters.model_validate_json(msgspec.json.encode(dict(call.arguments)), strict=True)
+    except (ValidationError, UnicodeError) as error:
+        raise ToolRefused(f"tool {call.name!r}: {_problems(error, parameters)}") from error
+
+
+def _problems(error: ValidationError | UnicodeError, parameters: type[Parameters]) -> str:
     """The first wrong parameters, and which there are."""
     if isinstance(error, UnicodeError):
         return f"an argument is no text: {error}"
@@ -184,7 +191,8 @@ def _problems(error: ValidationError | UnicodeError, tool: Tool[Any]) -> str:
             found.append(f"parameter {name} is {_short(problem['input'])}: {problem['msg']}")
     if len(found) > _MOST:
         found[_MOST:] = [f"{len(found) - _MOST} more are wrong"]
-    known = ", ".join(repr(name) for name in tool.parameters.model_fields) or "none"
+    fields = parameters.model_fields
+    known = ", ".join(repr(field.alias or name) for name, field in fields.items()) or "none"
     return f"{'; '.join(found)}. Parameters: {known}"
 
 

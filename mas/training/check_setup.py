@@ -175,6 +175,8 @@ def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:
         return "with --bus agents are processes already: train without --bus"
     if setup.algorithm.opponents is not None:
         return "workers do not have the players that algorithm.opponents names: train without workers"
+    if setup.team.tools:
+        return "what came of calls of tools is recorded in one process: train without workers"
     if setup.team.budget.run != Budget():
         return "the team's budget.run is of one process: leave it out"
     if setup.engine.name == "vllm_server":

@@ -194,7 +194,7 @@ def _prompts_of(setup: Setup, text: ModelText, number: int) -> dict[str, list[in
     environment.reset(setup.scenario.task("eval", number))
     for agent, name in setup.team.members().items():
         role = roles[name]
-        if role.spec.peer is not None or role.spec.voice == "human":
+        if role.spec.peer is not None or role.spec.voice != "engine":
             continue
         view = View(observation=environment.observe(role.spec.view or local_name(agent)))
         chat = text.tokenizer.chat(*role.chat(view), role.prefill(view)) if text.chats else ()

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import EnvelopeFactory
@@ -17,6 +18,7 @@ from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
+from mas.tools.recorded import open_tools
 from mas.training.engines import open_peers, served_adapters, start_engine, start_model_endpoint
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
@@ -84,6 +86,7 @@ async def open_team(
     log: ReplayLog | None = None,
     versions: Mapping[str, int] | None = None,
     lanes: int = 0,
+    calls: Path | None = None,
 ) -> AsyncIterator[TeamSession]:
     """Publish the adapters and put the team on a bus.
 
@@ -97,6 +100,7 @@ async def open_team(
         shared: the bus, and what of the team is here; None: all of it, on a bus of its own.
         log: where every play is written down; None: nowhere.
         lanes: how many batches can be in flight at once; 0: `TeamSession.runtime` plays them, one at a time.
+        calls: the file that keeps what came of calls of tools; None: it is known until the session ends.
 
     Raises:
         ConfigError: the server has some of the adapters only, or a limit of the configuration is wrong for it.
@@ -118,10 +122,19 @@ async def open_team(
                 await serving.store.publish(name, weights, version=(versions or {}).get(name))
             sampling = serving if shared is None else _following(serving, base, setup.team.name, shared)
             chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
+        tools = await stack.enter_async_context(open_tools(setup.team, calls)) if setup.team.tools else None
         bus, place = await stack.enter_async_context(_bus_of(shared))
         limit_s = setup.train.answer_timeout_s
         playing = partial(
-            TeamRuntime, setup.plan, sampling, adapters=used, chats=chats, timeout_s=limit_s, peers=peers, desk=desk
+            TeamRuntime,
+            setup.plan,
+            sampling,
+            adapters=used,
+            chats=chats,
+            timeout_s=limit_s,
+            peers=peers,
+            desk=desk,
+            tools=tools,
         )
         runtime = await stack.enter_async_context(playing(bus, place=place, log=log))
         lane = partial(_lane, partial(playing, accounts=runtime.accounts))

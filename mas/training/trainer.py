@@ -17,6 +17,7 @@ from mas.core.errors import TrainingError
 from mas.core.records import NO_COST, Cost, Episode, Judge, cost_metrics, cost_of
 from mas.core.tracing import Stopwatch, measuring, phase
 from mas.observe.progress import Counted, uncounted
+from mas.observe.run_directory import TOOL_CALLS
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.replicated_engine import ReplicatedEngine
@@ -191,7 +192,8 @@ class Trainer:
     def _open(self) -> AbstractAsyncContextManager[TeamSession]:
         if self._opening is not None:
             return self._opening(self.base)
-        return open_team(self.setup, self.base, engine=self._processes.engine, lanes=self._lanes)
+        calls = None if self.checkpoints is None else self.checkpoints.parent / TOOL_CALLS
+        return open_team(self.setup, self.base, engine=self._processes.engine, lanes=self._lanes, calls=calls)
 
     @contextmanager
     def _sharing_updates(self, processes: Processes) -> Iterator[None]:

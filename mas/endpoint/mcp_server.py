@@ -1,0 +1,138 @@
+"""A trained team as a tool of MCP clients: `ask_team` takes a situation and gives the team's action.
+
+Over standard input and output (`mas mcp`), or as one more page of the endpoint (`mas serve --mcp`), behind its checks
+of key, host and web page.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import anyio
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from mas.core.errors import MissingPackage
+from mas.core.version import VERSION
+from mas.endpoint.errors import Refused
+from mas.endpoint.limits import ConnectionGate
+from mas.endpoint.teams import TeamModel
+
+TOOL = "ask_team"
+PATH = "/mcp"
+
+
+def check_mcp() -> None:
+    """Refuse to serve MCP without the SDK.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    try:
+        import mcp  # noqa: F401 - the first use of an optional package
+    except ImportError as error:
+        raise MissingPackage(f"serving MCP needs an extra ({error}): pip install 'mas[mcp]'") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTool:
+    """The tool of one team. `gate`: how many calls run at the same time."""
+
+    team: TeamModel
+    gate: ConnectionGate
+
+    def description(self) -> dict[str, Any]:
+        """The tool as a server lists it."""
+        about = f"The action of the team {self.team.name!r} in a situation: an object of fields, or a text."
+        situation = {"description": f"For example {self.team.example}", "type": ["object", "string"]}
+        schema = {"type": "object", "properties": {"situation": situation}, "required": ["situation"]}
+        return {"name": TOOL, "description": about, "inputSchema": schema}
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """The team's action, which the likeliest answers of its members make.
+
+        Raises:
+            Refused: no such tool, no situation that the team can read, too many calls, or the turn failed.
+        """
+        situation = arguments.get("situation")
+        if name != TOOL or not isinstance(situation, str | dict) or len(arguments) != 1:
+            raise Refused(400, f"call {TOOL} with one argument, situation: an object of fields, or a text")
+        message = situation if isinstance(situation, str) else json.dumps(situation, ensure_ascii=False)
+        with self.gate.entered():
+            async with self.gate.places(1):
+                return (await self.team.turn(message, 0, 0.0)).action
+
+    def server(self) -> Any:
+        """A server of the SDK, of either major version."""
+        from mcp import types
+        from mcp.server.lowlevel import Server
+
+        listed = types.Tool.model_validate(self.description())
+        if not hasattr(Server, "call_tool"):
+
+            async def list_tools(context: Any, parameters: Any) -> types.ListToolsResult:
+                return types.ListToolsResult(tools=[listed])
+
+            async def call(context: Any, parameters: Any) -> types.CallToolResult:
+                try:
+                    text, is_error = await self.answer(parameters.name, parameters.arguments or {}), False
+                except Refused as refused:
+                    text, is_error = str(refused), True
+                content = [{"type": "text", "text": text}]
+                return types.CallToolResult.model_validate({"content": content, "isError": is_error})
+
+            return Server("mas", version=VERSION, on_list_tools=list_tools, on_call_tool=call)
+        server: Any = Server("mas", version=VERSION)
+
+        async def tools() -> list[types.Tool]:
+            return [listed]
+
+        async def content(name: str, arguments: dict[str, Any]) -> list[types.TextContent]:
+            return [types.TextContent(type="text", text=await self.answer(name, arguments))]
+
+        server.list_tools()(tools)
+        server.call_tool(validate_input=False)(content)  # what `answer` raises is an error result
+        return server
+
+
+class McpPage:
+    """An ASGI application: the page of a server over streamable HTTP, of which each request stands alone."""
+
+    def __init__(self, server: Any) -> None:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        self.manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.manager.handle_request(scope, receive, send)
+
+
+@asynccontextmanager
+async def mcp_route(team: TeamModel, gate: ConnectionGate) -> AsyncIterator[Route]:
+    """The route of the page, which works while the block runs."""
+    page = McpPage(TeamTool(team, gate).server())
+    async with page.manager.run():
+        yield Route(PATH, page)
+
+
+def claim_output() -> TextIO:
+    """The process's standard output, for the protocol alone: what is printed from now on goes to standard error."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return output
+
+
+async def serve_stdio(team: TeamModel, output: TextIO) -> None:
+    """Answer the client on standard input until it closes it.
+
+    Args:
+        output: of `claim_output`.
+    """
+    from mcp.server.stdio import stdio_server
+
+    server = TeamTool(team, ConnectionGate(running=16, waiting=1024)).server()
+    async with stdio_server(stdout=anyio.wrap_file(output)) as (read, write):
+        await server.run(read, write, server.create_initialization_options())

@@ -1,0 +1,116 @@
+"""The agent that calls tools: it answers a message that is a call with the text of the tool's result.
+
+Whoever sent the message must be allowed to call the tool; what the sender's text says beside that changes nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from mas.core.engine import Generation
+from mas.core.errors import ConfigError, RunError, ToolRefused
+from mas.core.messages import Envelope, Note
+from mas.core.naming import local_name
+from mas.core.role import Message, Role, View
+from mas.core.team import TeamSpec
+from mas.graph.check_tools import callers_of
+from mas.runtime.payloads import AgentAnswer, Ask, Candidate
+from mas.tools.recorded import RecordedTools, canonical
+from mas.tools.toolbox import ToolCall, read_call
+
+_NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
+
+
+class ToolAgent:
+    """One agent with `voice: tools`.
+
+    Args:
+        name: of the agent in its team.
+    """
+
+    def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools) -> None:
+        self.role = role
+        self._name, self._tools = name, tools
+        self._allowed = {local_name(caller): other.tools for caller, other in callers_of(team, name).items()}
+
+    async def handle(self, envelope: Envelope) -> AgentAnswer:
+        """Answer one `Ask` with the results of the calls in the new messages."""
+        ask = envelope.payload
+        if not isinstance(ask, Ask):
+            raise RunError(f"agent {self._name!r} was sent {envelope.kind!r}, it answers 'ask'")
+        candidates = await self.answer(ask.view, ask.seeds, session=envelope.episode)
+        return AgentAnswer.model_construct(candidates=candidates)
+
+    async def answer(
+        self, view: View, seeds: tuple[int, ...], temperature: float | None = None, *, session: str | None = None
+    ) -> tuple[Candidate, ...]:
+        """The same for every seed. `session`: the episode, in which an equal call is made once."""
+        *before, now = _heard(view)
+        results = []
+        for at, message in enumerate(now):
+            earlier = [*(one for messages in before for one in messages), *now[:at]]
+            results.append((message, await self._result(message, earlier, session or "")))
+        text = results[0][1] if len(results) == 1 else "\n".join(f"{one.sender}: {said}" for one, said in results)
+        asked = "\n".join(message.payload.content for message in now)
+        return tuple(
+            Candidate(
+                role=self.role.name,
+                prompt=asked,
+                prompt_ids=(),
+                text=text,
+                payload=Note(text=text),
+                generation=_NOTHING,
+                temperature=0.0,
+                seed=seed,
+                choices=(),
+            )
+            for seed in seeds
+        )
+
+    def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """No tokens."""
+        return 0, 0
+
+    async def _result(self, message: Message, earlier: list[Message], episode: str) -> str:
+        try:
+            call = read_call(message.payload.content)
+        except ToolRefused as refused:
+            return f"error: {refused}"
+        allowed = self._allowed.get(message.sender, {})
+        if call.name not in allowed:
+            named = ", ".join(allowed) or "none"
+            return f"denied: {message.sender!r} may not call {call.name[:100]!r}; it may call: {named}"
+        number = sum(_is_equal(one, message, call) for one in earlier)
+        return await self._tools.call(episode, self._name, call, number)
+
+
+def _heard(view: View) -> Iterator[tuple[Message, ...]]:
+    """The messages that were new at each of the agent's calls in the episode, this one's last."""
+    seen = 0
+    for one in (*(call.view for call in view.past), view):
+        yield one.messages[seen if one.own else 0 :]
+        seen = len(one.messages)
+
+
+def _is_equal(other: Message, message: Message, call: ToolCall) -> bool:
+    if other == message:
+        return True
+    try:
+        made = read_call(other.payload.content)
+    except ToolRefused:
+        return False
+    return made.name == call.name and canonical(made) == canonical(call)
+
+
+def tool_agent(name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> ToolAgent:
+    """The agent of a role with `voice: tools`.
+
+    Raises:
+        ConfigError: no tools are open.
+    """
+    if tools is None:
+        raise ConfigError(
+            f"role {role.name!r} is played by tools (voice: tools), and none are open: `mas train`, `mas eval`, "
+            "`mas run` and `mas serve` open them in one process, not with --bus; in Python "
+            "`mas.tools.recorded.open_tools` does"
+        )
+    return ToolAgent(name, role, team, tools)

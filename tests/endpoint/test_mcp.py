@@ -1,0 +1,81 @@
+"""A trained team as a tool of MCP clients, asked by the client of the SDK: over stdio and over loopback HTTP."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the extra mcp")
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from served import serving, trained
+from tool_teams import team_with
+
+from mas.tools import ToolCall
+from mas.tools.recorded import open_tools
+
+SITUATION = {"goal": "A", "table": "0123"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> Path:
+    """A trained run of relay."""
+    return trained(tmp_path_factory.mktemp("runs") / "relay", small_overrides)
+
+
+@asynccontextmanager
+async def over_stdio(run: Path, errors: Path) -> AsyncIterator[ClientSession]:
+    given = ["-m", "mas", "mcp", str(run)]
+    server = StdioServerParameters(command=sys.executable, args=given, env=dict(os.environ))
+    with errors.open("w") as log:
+        async with stdio_client(server, errlog=log) as (read, write), ClientSession(read, write) as session:
+            await session.initialize()
+            yield session
+
+
+def said(result: Any) -> tuple[str, bool]:
+    whole = result.model_dump(by_alias=True)
+    return whole["content"][0]["text"], bool(whole.get("isError"))
+
+
+@pytest.mark.slow
+async def test_a_client_asks_the_team_over_stdio(run: Path, tmp_path: Path) -> None:
+    async with over_stdio(run, tmp_path / "errors") as session:
+        (tool,) = (await session.list_tools()).model_dump(by_alias=True)["tools"]
+        assert tool["name"] == "ask_team"
+        assert "goal" in tool["inputSchema"]["properties"]["situation"]["description"]
+        answers = [
+            said(await session.call_tool("ask_team", {"situation": given}))
+            for given in (SITUATION, json.dumps(SITUATION))
+        ]
+        assert answers[0] == answers[1]
+        assert answers[0][1] is False
+        for wrong in ({"situation": {"goal": "A"}}, {"situation": 3}, {}, {"situation": SITUATION, "more": 1}):
+            text, is_error = said(await session.call_tool("ask_team", wrong))
+            assert is_error
+            assert "situation" in text or "'table' is missing" in text
+        assert said(await session.call_tool("ask", {}))[1] is True
+    assert "answers on standard input and output" in (tmp_path / "errors").read_text()
+
+
+@pytest.mark.slow
+async def test_a_team_asks_a_served_team_over_http_with_its_key(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEAM_KEY", "sesame")
+    with serving(str(run), "--port", "0", "--mcp", MAS_API_KEY="sesame") as served:
+        server = {"url": f"{served.address}/mcp", "key_env": "TEAM_KEY"}
+        async with open_tools(team_with(server, ["relay.ask_team"], "relay")) as tools:
+            call = ToolCall("relay.ask_team", {"situation": SITUATION})
+            text = await tools.call("e", "clerk", call, 0)
+            assert len(text) <= 1, "a digit, or a pass"
+            wrong = await tools.call("e", "clerk", ToolCall("relay.ask_team", {"situation": {"goal": "A"}}), 0)
+            assert wrong.startswith("error: tool 'relay.ask_team': The field 'table' is missing.")
+        monkeypatch.setenv("TEAM_KEY", "wrong")
+        with pytest.raises(Exception, match="cannot be used"):
+            async with open_tools(team_with(server, ["relay.ask_team"], "relay")):
+                pass
