@@ -2,7 +2,9 @@
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -110,13 +112,15 @@ async def test_equal_calls_of_an_episode_are_numbered_and_another_episode_calls_
     assert len(lines(log)) == 3
 
 
-async def test_calls_are_known_after_a_kill(tmp_path: Path) -> None:
+async def test_calls_are_known_to_the_next_process_and_are_on_disk_at_once(tmp_path: Path) -> None:
     log, record = tmp_path / "log", tmp_path / "calls.sqlite"
     team = team_with(good(log), ["good.count"])
     found = []
-    for _ in range(2):  # without `close`, as after a kill
+    for _ in range(2):
         async with open_tools(team, record) as tools:
             found.append(await played(team, saying(call("count"), "7"), tools))
+            with closing(sqlite3.connect(record)) as other:  # what a process would find that comes after a kill
+                assert other.execute("SELECT tool, result FROM calls").fetchall() == [("good.count", "1")]
     assert found[0] == found[1]
     assert lines(log) == ["count"]
 

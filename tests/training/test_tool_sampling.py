@@ -84,7 +84,7 @@ async def test_an_equal_call_is_made_once_and_a_second_life_makes_none(
         assert len({episode for episode, *_ in calls}) == 2
     rows = train_rows(turns, [1.0] * len(turns), {"solver": "solver"}, aggregation="token_mean", max_length=400)
     assert {row.turn.role for row in rows} == {"solver"}
-    assert await sampled(log, record, mode) == episodes  # after a kill: the record has it all
+    assert await sampled(log, record, mode) == episodes  # the record has it all
     assert log.read_text().splitlines() == made
 
 
