@@ -203,20 +203,8 @@ def serve(
         tell_loading(out, f"serving {run_dir}", setup)
         from mas.endpoint.command import Entrance, serve_run
 
-        entrance = Entrance(
-            clients=clients, origins=origins, max_seconds=max_seconds, shows_messages=show_messages, mcp=mcp
-        )
-        serve_run(
-            run_dir,
-            setup,
-            listener,
-            out,
-            key=key,
-            max_waiting=max_waiting,
-            journal=place,
-            hosts=hosts,
-            entrance=entrance,
-        )
+        who = Entrance(key=key, clients=clients, hosts=hosts, origins=origins)
+        serve_run(run_dir, setup, listener, out, who, max_waiting, max_seconds, place, show_messages, mcp)
 
 
 @app.command()

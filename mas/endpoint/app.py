@@ -71,8 +71,6 @@ def build_app(
     pages, prompts = _Pages(served, gate, metrics, health), PromptReader(served)
     max_body = prompts.max_body if max_body is None else max_body
 
-    people = PeoplePages(desk or HumanDesk(), max_body)
-
     def exchange(kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]) -> RequestExchange:
         return RequestExchange(
             kind=kind,
@@ -86,24 +84,16 @@ def build_app(
             kept=kept,
         )
 
+    door = Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics)
     app = Starlette(
         routes=[
             Route("/v1/completions", exchange(CompletionRequest), methods=["POST"]),
             Route("/v1/chat/completions", exchange(ChatRequest), methods=["POST"]),
             Route("/v1/responses", exchange(ResponsesRequest), methods=["POST"]),
-            Route("/v1/models", pages.models),
-            Route("/v1/models/{name:path}", pages.model),
-            Route("/v1/questions", people.questions),
-            Route("/v1/questions/{name}", people.answer, methods=["POST"]),
-            Route("/openapi.json", pages.openapi),
-            Route("/docs", pages.docs),
-            Route("/health", pages.state),
-            Route("/metrics", pages.scrape),
+            *pages.routes(),
+            *PeoplePages(desk or HumanDesk(), max_body).routes(),
         ],
-        middleware=[
-            *([cors(origins)] if origins else []),
-            Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics),
-        ],
+        middleware=[*cors(origins), door],
         exception_handlers={Refused: _refused, HTTPException: _http_error},
     )
     app.state.gate = gate
@@ -118,6 +108,16 @@ class _Pages:
     gate: ConnectionGate
     metrics: Metrics
     health: Health
+
+    def routes(self) -> Sequence[Route]:
+        return (
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/openapi.json", self.openapi),
+            Route("/docs", self.docs),
+            Route("/health", self.state),
+            Route("/metrics", self.scrape),
+        )
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": list(self.served.cards())})
@@ -166,6 +166,13 @@ class PeoplePages:
     desk: HumanDesk
     max_body: int
 
+    def routes(self) -> Sequence[Route]:
+        """Of the open questions, and of an answer to one."""
+        return (
+            Route("/v1/questions", self.questions),
+            Route("/v1/questions/{name}", self.answer, methods=["POST"]),
+        )
+
     async def questions(self, request: Request) -> Response:
         """All open questions, the oldest first."""
         return JSONResponse({"object": "list", "data": msgspec.to_builtins(self.desk.questions())})
@@ -194,12 +201,15 @@ class PeoplePages:
         return JSONResponse({"id": name, "object": "answer"})
 
 
-def cors(origins: frozenset[str]) -> Middleware:
-    """Lets web pages of these origins ask."""
+def cors(origins: frozenset[str]) -> Sequence[Middleware]:
+    """Lets web pages of these origins ask, if there are any."""
+    if not origins:
+        return ()
     headers = ("authorization", "content-type", KEY_HEADER.lower())
-    return Middleware(
+    allowed = Middleware(
         CORSMiddleware, allow_origins=sorted(origins), allow_methods=("GET", "POST"), allow_headers=headers
     )
+    return (allowed,)
 
 
 class _Door:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
+from starlette.applications import Starlette
 
 from mas.bus.journal import Journal
 from mas.core.environment import Observation
@@ -43,21 +44,19 @@ from mas.training.setup import Setup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Who may ask a server beside its owner, and what.
+    """Who may ask a server.
 
     Attributes:
+        key: the owner's; None: without `clients` everybody on this machine may ask.
         clients: those with keys of their own.
-        origins: of web pages.
-        max_seconds: that a request may take; None: no limit.
-        shows_messages: whether clients may ask for what a team's members say to each other.
-        mcp: whether the team is a tool, too, at `/mcp`.
+        hosts: names that the server is known by, see `known_hosts`.
+        origins: of web pages, see `known_origins`.
     """
 
+    key: str | None = None
     clients: Sequence[ClientLimits] = ()
+    hosts: frozenset[str] = LOCAL
     origins: frozenset[str] = frozenset()
-    max_seconds: float | None = None
-    shows_messages: bool = False
-    mcp: bool = False
 
 
 def serve_run(
@@ -65,19 +64,20 @@ def serve_run(
     setup: Setup,
     listener: socket.socket,
     console: Console,
-    *,
-    key: str | None,
-    max_waiting: int,
-    journal: Path | None = None,
-    hosts: frozenset[str] = LOCAL,
     entrance: Entrance,
+    max_waiting: int,
+    max_seconds: float | None,
+    journal: Path | None,
+    shows_messages: bool,
+    mcp: bool,
 ) -> None:
     """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
 
     Args:
+        max_seconds: that a request may take; None: no limit.
         journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
-        hosts: names that the server is known by, see `known_hosts`.
-        entrance: who else may ask, and what.
+        shows_messages: whether clients may ask for what the team's members say to each other.
+        mcp: also serve the team as a tool, at `/mcp`.
 
     Raises:
         RunDirectoryError: the run has not learned anything yet. ConfigError: its team cannot be served.
@@ -89,20 +89,10 @@ def serve_run(
     async def serve(log: ReplayLog | None) -> None:
         desk = HumanDesk(log=log)
         async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
-            served = replace(served_team(session, base), shows_messages=entrance.shows_messages)
+            served = replace(served_team(session, base), shows_messages=shows_messages)
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
-                app = build_app(
-                    served,
-                    key=key,
-                    clients=entrance.clients,
-                    max_waiting=max_waiting,
-                    max_seconds=entrance.max_seconds,
-                    desk=desk,
-                    kept=kept,
-                    hosts=hosts,
-                    origins=entrance.origins,
-                )
-                if entrance.mcp:
+                app = _app(served, entrance, max_waiting, max_seconds, desk, kept)
+                if mcp:
                     app.router.routes.append(
                         await stack.enter_async_context(mcp_route(served.teams[0], app.state.gate))
                     )
@@ -110,7 +100,9 @@ def serve_run(
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
                 async with running(app, listener) as address:
-                    console.print(Text(_greeting(f"the run in {run_dir}", address, served, key)), soft_wrap=True)
+                    console.print(
+                        Text(_greeting(f"the run in {run_dir}", address, served, entrance.key)), soft_wrap=True
+                    )
                     await stopped.wait()
                     console.print("closing: requests in flight may end, nobody else is let in", style="dim")
 
@@ -148,6 +140,27 @@ def _loaded(run_dir: Path, setup: Setup, console: Console) -> tuple[BaseModel, S
     base = open_base(setup, console.print)
     setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
     return base, setup, {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
+
+
+def _app(
+    served: Served,
+    entrance: Entrance,
+    max_waiting: int,
+    max_seconds: float | None,
+    desk: HumanDesk,
+    kept: KeptRequests | None,
+) -> Starlette:
+    return build_app(
+        served,
+        key=entrance.key,
+        clients=entrance.clients,
+        max_waiting=max_waiting,
+        max_seconds=max_seconds,
+        desk=desk,
+        kept=kept,
+        hosts=entrance.hosts,
+        origins=entrance.origins,
+    )
 
 
 def _check_servable(run_dir: Path, setup: Setup) -> None:

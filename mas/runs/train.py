@@ -97,8 +97,7 @@ def train_in_directory(
         TrainingError: a step broke a rule of learning.
     """
     console, path = console or Console(), Path(config.run_dir)
-    # all checks and the base first: what cannot be trained leaves no directory behind
-    setup = _checked(config, scenario, played, opponents, is_distributed=opening is not None)
+    setup = _checked(config, scenario, played, opponents, is_distributed=opening is not None)  # before a directory
     files = file_digests(config, setup.team) if config.cluster.is_used else {}  # before they change
     resume = RunDirectory.holds_run(path) if resume is None else resume
     RunDirectory.check(path, resume=resume)

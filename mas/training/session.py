@@ -124,18 +124,10 @@ async def open_team(
             chats, used = base.chats, {**setup.sampling_adapters, **(uses or {})} if setup.sampling_adapters else {}
         tools = await stack.enter_async_context(open_tools(setup.team, calls)) if setup.team.tools else None
         bus, place = await stack.enter_async_context(_bus_of(shared))
-        limit_s = setup.train.answer_timeout_s
-        playing = partial(
-            TeamRuntime,
-            setup.plan,
-            sampling,
-            adapters=used,
-            chats=chats,
-            timeout_s=limit_s,
-            peers=peers,
-            desk=desk,
-            tools=tools,
+        team = partial(
+            TeamRuntime, setup.plan, sampling, adapters=used, chats=chats, peers=peers, desk=desk, tools=tools
         )
+        playing = partial(team, timeout_s=setup.train.answer_timeout_s)
         runtime = await stack.enter_async_context(playing(bus, place=place, log=log))
         lane = partial(_lane, partial(playing, accounts=runtime.accounts))
         further = tuple([await stack.enter_async_context(lane()) for _ in range(lanes)])
