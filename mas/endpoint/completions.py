@@ -158,7 +158,7 @@ def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]
     if isinstance(request, ChatRequest):
         texts += [message.content for message in request.messages]
         texts += [call.function.arguments for message in request.messages for call in message.tool_calls]
-        texts += [tool.model_dump_json() for tool in request.tools]
+        texts += [text for tool in request.tools for text in tool.function.texts]
         texts.append(served.role(adapter).system)
     elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
         texts.append(request.prompt)

@@ -60,6 +60,8 @@ def refusal(error: Exception) -> Refused:
         return Refused(404, str(error), param="model", code="model_not_found")
     if isinstance(error, RefusedRequest):
         return Refused(400, str(error))
+    if isinstance(error, RecursionError):
+        return Refused(400, "the request nests too deeply")
     if isinstance(error, MasError):
         _log.error("a request failed: %s: %s", type(error).__name__, error)
         return Refused(500, str(error), code="engine_error")

@@ -23,6 +23,11 @@ class FunctionSpec(Wire):
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that a prompt shows of it."""
+        return self.name, self.description, json.dumps(self.parameters)
+
 
 class FunctionTool(Wire):
     """A function as one of the tools."""

@@ -166,16 +166,25 @@ class ResponsesRequest(Wire):
             raise Refused(400, "tool_choice needs tools to choose from", param="tool_choice")
         return read_fields(fields, ChatRequest)
 
+    def repeated(self) -> Json:
+        """What a response repeats of it. Schemas stay as they are, however deeply they nest."""
+        wanted = self.text.format
+        shown = {} if wanted is None else {name.removesuffix("_"): value for name, value in wanted}
+        return self.model_dump(exclude={"input", "stream", "include", "tools", "text"}) | {
+            "tools": [dict(tool) for tool in self.tools],
+            "text": {"format": shown or {"type": "text"}},
+        }
+
     def _format(self) -> Json | None:
         wanted = self.text.format
         if isinstance(wanted, FlatSchema):
             return {"type": "json_schema", "json_schema": {"name": wanted.name, "schema": wanted.schema_}}
-        return None if wanted is None else wanted.model_dump()
+        return None if wanted is None else {"type": wanted.type}
 
 
 def _nested(flat: FlatTool | FlatChoice) -> Json:
     """A function as chats write it."""
-    return {"type": "function", "function": flat.model_dump(exclude={"type"}, exclude_none=True)}
+    return {"type": "function", "function": {k: v for k, v in flat if k != "type" and v is not None}}
 
 
 def _merged(messages: Sequence[Json]) -> list[Json]:
@@ -317,8 +326,7 @@ class ResponsesReply(EndpointReply):
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self._usage["total_tokens"],
         }
-        asked = request.model_dump(by_alias=True, exclude={"input", "stream", "include"})
-        return asked | {
+        return request.repeated() | {
             "id": self._id,
             "object": "response",
             "created_at": self._created,

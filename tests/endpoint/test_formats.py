@@ -94,6 +94,30 @@ async def test_what_is_no_form_is_refused_before_the_engine_is_asked(
     assert not engine.requests
 
 
+@pytest.mark.parametrize("depth", [50, 300, 500, 700, 950, 5_000])
+async def test_a_schema_that_nests_deeply_harms_nobody(depth: int) -> None:
+    engine = echo()
+    text = '{"items": ' * depth + "{}" + "}" * depth
+    tool = {"type": "function", "function": {"name": "f", "parameters": "SCHEMA"}}
+    bodies = (
+        HELLO | {"structured_outputs": {"json": "SCHEMA"}},
+        HELLO | {"tools": [tool], "tool_choice": "required"},
+    )
+    flat = {"type": "function", "name": "f", "parameters": "SCHEMA"}
+    wanted = {"format": {"type": "json_schema", "name": "x", "schema": "SCHEMA"}}
+    headers = {"Content-Type": "application/json"}
+    async with client(build_app(offer(engine))) as asking:
+        for path, body in (
+            *(("chat/completions", body) for body in bodies),
+            ("responses", {"model": "a", "input": "hi", "tools": [flat]}),
+            ("responses", {"model": "a", "input": "hi", "text": wanted}),
+        ):
+            content = json.dumps(body).replace('"SCHEMA"', text)
+            answer = await asking.post(f"/v1/{path}", content=content, headers=headers)
+            assert answer.status_code in (200, 400), answer.text
+        assert (await asking.post("/v1/chat/completions", json=HELLO)).status_code == 200
+
+
 async def test_a_team_has_no_form_of_its_own() -> None:
     engine = echo()
     async with playing(engine, chats=True) as team, client(build_app(offer(engine, teams=[team]))) as asking:
