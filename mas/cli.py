@@ -194,7 +194,7 @@ def serve(
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     if mcp:
-        check_mcp()
+        check_mcp(journal)
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     clients, origins = () if keys is None else read_keys(keys), known_origins(allow_origin or [])
     with bind(host, port, has_key=key is not None or bool(clients)) as listener:

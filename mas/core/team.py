@@ -173,7 +173,7 @@ def _inner(name: str, value: Mapping[str, Any]) -> TeamSpec:
     if _depth(inner, MAX_DEPTH) >= MAX_DEPTH:
         raise ValueError(f"the team of {name!r} makes more than {MAX_DEPTH} teams stand in each other")
     team = TeamSpec.model_validate(inner)
-    for key in sorted(team.model_fields_set - _CARRIED):
+    for key in sorted(team.model_fields_set - _CARRIED - {"text"}):  # nobody asks an inner team with a text
         raise ValueError(f"the team of {name!r} sets {key!r}, which only the outermost team can have")
     return team
 

@@ -48,6 +48,7 @@ class Answering:
         key: of a request that is kept, None: the client gave none.
         kept: keeps the requests to teams; None: they end with their client.
         on_cost: told prompt and generated tokens as they come up.
+        on_joined: told those of an answer that was begun by an earlier request.
         on_first_token: told the moment (`time.perf_counter`) of a stream's first token.
     """
 
@@ -57,6 +58,7 @@ class Answering:
     reply: EndpointReply
     shape: Shape
     on_cost: Callable[[int, int], None]
+    on_joined: Callable[[int, int], None]
     on_first_token: Callable[[float], None]
     key: str | None = None
     kept: KeptRequests | None = None
@@ -89,6 +91,7 @@ class Answering:
         engine, shape = self.served.engine, self.shape
         is_scored = isinstance(self.request, CompletionRequest) and self.request.prompt_logprobs is not None
         prompt = shape.prompt(wanted.prompt_ids, await score_prompt(engine, wanted) if is_scored else None)
+        self.on_cost(len(wanted.prompt_ids), 0)
         made = await complete(engine, wanted)
         choices = []
         for one in made:
@@ -97,7 +100,7 @@ class Answering:
             choice = shape.choice(one.index, text, one.finish, one.stop_reason, reader.calls)
             choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs, one.alternatives) | prompt)
         generated = sum(len(one.token_ids) for one in made)
-        self.on_cost(len(wanted.prompt_ids), generated)
+        self.on_cost(0, generated)
         await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
 
     async def _stream(self, wanted: Wanted) -> None:
@@ -122,8 +125,10 @@ class Answering:
 
     def _reader(self, index: int) -> CallReader:
         """Reads the calls of functions out of one completion."""
-        calling = Calling.of(self.request) if isinstance(self.request, ChatRequest) else Calling()
-        return self.readers.setdefault(index, CallReader(calling))
+        if index not in self.readers:
+            calling = Calling.of(self.request) if isinstance(self.request, ChatRequest) else Calling()
+            self.readers[index] = CallReader(calling)
+        return self.readers[index]
 
     async def _open(self, wanted: Wanted, delta: Delta, choice: Json) -> None:
         """Before a choice's first piece: a message's opening, and the prompt's ids where they are wanted."""
@@ -139,10 +144,8 @@ class Answering:
     async def _team(self, team: TeamModel) -> None:
         message = _situation(self.request)
         self._check_messages()
-        turns, is_new = await self._turns(team, message)
+        turns = await self._turns(team, message)
         prompt, generated = sum(one.prompt_tokens for one in turns), sum(one.completion_tokens for one in turns)
-        if is_new:
-            self.on_cost(prompt, generated)
         if not self.request.stream:
             whole = [self.shape.choice(index, turn.action, "stop") for index, turn in enumerate(turns)]
             await self.reply.whole(self.shape.whole(map(self._team_choice, whole, turns), NOBODY, prompt, generated))
@@ -174,12 +177,15 @@ class Answering:
             why = "requests that a journal keeps have no messages: start the server without --journal"
             raise Refused(400, f"return_messages: {why}", param="return_messages", code="unsupported_option")
 
-    async def _turns(self, team: TeamModel, message: str) -> tuple[list[TeamTurn], bool]:
-        """What the team does, and whether it did so for this request alone."""
+    async def _turns(self, team: TeamModel, message: str) -> list[TeamTurn]:
+        """What the team does."""
         for text in team.texts(message):
             await self.prompts.check(text)
         if self.kept is not None:
-            return await self.kept.turns(asked_of(team, message, self.request, self.key))
+            turns, is_new = await self.kept.turns(asked_of(team, message, self.request, self.key))
+            for turn in turns:
+                (self.on_cost if is_new else self.on_joined)(turn.prompt_tokens, turn.completion_tokens)
+            return turns
         parts = asyncio.Queue[Json | None]()
         is_told = self.request.return_messages and self.request.stream
         plays = [
@@ -188,6 +194,7 @@ class Answering:
                 seed,
                 self.request.temperature,
                 on_part=partial(_put, parts, index) if is_told else None,
+                on_cost=self.on_cost,
             )
             for index, seed in enumerate(seeds_of(self.request))
         ]
@@ -198,7 +205,7 @@ class Answering:
             await telling
         finally:
             telling.cancel()
-        return turns, True
+        return turns
 
     async def _tell_parts(self, parts: "asyncio.Queue[Json | None]") -> None:
         """Send what members say while they say it, until the turns are over."""

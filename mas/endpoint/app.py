@@ -21,7 +21,7 @@ from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
 from mas.endpoint.address import LOCAL, check_host
 from mas.endpoint.client_keys import SCOPE, ClientKeys, ClientLimits
-from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests
+from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
@@ -205,9 +205,12 @@ def cors(origins: frozenset[str]) -> Sequence[Middleware]:
     """Lets web pages of these origins ask, if there are any."""
     if not origins:
         return ()
-    headers = ("authorization", "content-type", KEY_HEADER.lower())
     allowed = Middleware(
-        CORSMiddleware, allow_origins=sorted(origins), allow_methods=("GET", "POST"), allow_headers=headers
+        CORSMiddleware,
+        allow_origins=sorted(origins),
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=("Retry-After",),
     )
     return (allowed,)
 

@@ -64,8 +64,8 @@ def read_keys(path: Path) -> tuple[ClientLimits, ...]:
     """
     try:
         found = KeyFile.model_validate(read_value(path.read_text(encoding="utf-8"))).keys
-    except OSError as error:
-        raise ConfigError(f"--keys {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--keys {path} cannot be read: {getattr(error, 'strerror', 'it is no UTF-8')}") from error
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(str(part) for part in detail["loc"])

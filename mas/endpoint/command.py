@@ -58,6 +58,11 @@ class Entrance:
     hosts: frozenset[str] = LOCAL
     origins: frozenset[str] = frozenset()
 
+    @property
+    def has_key(self) -> bool:
+        """Whether clients must send a key."""
+        return self.key is not None or bool(self.clients)
+
 
 def serve_run(
     run_dir: Path,
@@ -94,14 +99,14 @@ def serve_run(
                 app = _app(served, entrance, max_waiting, max_seconds, desk, kept)
                 if mcp:
                     app.router.routes.append(
-                        await stack.enter_async_context(mcp_route(served.teams[0], app.state.gate))
+                        await stack.enter_async_context(mcp_route(served, app.state.gate, max_seconds))
                     )
                 stopped = _on_signal()
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
                 async with running(app, listener) as address:
                     console.print(
-                        Text(_greeting(f"the run in {run_dir}", address, served, entrance.key)), soft_wrap=True
+                        Text(_greeting(f"the run in {run_dir}", address, served, entrance.has_key)), soft_wrap=True
                     )
                     await stopped.wait()
                     console.print("closing: requests in flight may end, nobody else is let in", style="dim")
@@ -263,7 +268,7 @@ def _on_signal() -> asyncio.Event:
     return stopped
 
 
-def _greeting(what: str, address: str, served: Served, key: str | None) -> str:
+def _greeting(what: str, address: str, served: Served, has_key: bool) -> str:
     """Where it is, what it offers, and a first question."""
     lines = [f"Serving {what} at {address}/v1 (health: {address}/health, metrics: {address}/metrics)"]
     for card in served.cards():
@@ -277,8 +282,8 @@ def _greeting(what: str, address: str, served: Served, key: str | None) -> str:
                 "temperature": 0,
             }
             words = ["curl", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
-            secret = ' -H "Authorization: Bearer $MAS_API_KEY"' if key is not None else ""
+            secret = ' -H "Authorization: Bearer $MAS_API_KEY"' if has_key else ""
             lines.append(f"Ask the team:\n  {shlex.join(words)}{secret} -d {shlex.quote(json.dumps(question))}")
-    api_key = "the value of MAS_API_KEY" if key is not None else "none needed"
+    api_key = "your key, as in MAS_API_KEY" if has_key else "none needed"
     lines.append(f'In Python:\n  openai.OpenAI(base_url="{address}/v1", api_key="{api_key}")')
     return "\n".join([*lines, "Ctrl-C ends it."])

@@ -17,6 +17,7 @@ from mas.endpoint.formats import SchemaFormat, TextFormat, schema_grammar
 from mas.endpoint.function_tools import FunctionCall, FunctionChoice, FunctionTool
 from mas.endpoint.stop_finder import StopFinder
 from mas.endpoint.wire import ChatMessage, ChatRequest
+from mas.endpoint.wire_base import read_json
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 Json = dict[str, Any]
@@ -56,6 +57,9 @@ class Calling:
             if not must:
                 raise Refused(400, f"tool_choice names {name!r}, which is none of the tools", param="tool_choice")
         has_format = request.response_format is not None and not isinstance(request.response_format, TextFormat)
+        if request.structured_outputs is not None and (must or has_format):
+            why = "structured_outputs does not go with a call that must be made, or with a response_format"
+            raise Refused(400, f"{why}: leave one out", param="structured_outputs")
         return cls(request.tools, must, bool(must) or has_format, request.parallel_tool_calls and not must)
 
     @property
@@ -159,50 +163,46 @@ def _call_schema(tool: FunctionTool, place: str) -> Json:
     }
 
 
+_DATA = ("const", "enum", "default", "examples")
+"""Keywords of a schema whose values are no schemas."""
+
+
 def _moved(schema: Any, place: str) -> Any:
     """A schema whose local references hold at its new place."""
     if isinstance(schema, list):
         return [_moved(one, place) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        name: place + value[1:]
-        if name == "$ref" and isinstance(value, str) and value[:1] == "#"
-        else _moved(value, place)
-        for name, value in schema.items()
-    }
+    moved = {name: value if name in _DATA else _moved(value, place) for name, value in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        moved["$ref"] = place + reference[1:]
+    return moved
 
 
 @dataclass(slots=True)
 class CallReader:
-    """Reads the calls out of one answer while it comes.
+    """Reads the calls out of one answer while it comes. Blanks beside a call are no text.
 
     Attributes:
         calls: those that are complete, as OpenAI writes them.
-        text: what the answer says beside them, as far as it was read.
     """
 
     calling: Calling
     calls: list[Json] = field(default_factory=list)
-    text: str = ""
     _held: str = ""
+    _blanks: str = ""
     _finder: StopFinder | None = None
     _is_call: bool = False
 
     def add(self, text: str, *, is_last: bool = False) -> str:
         """Read on; the text that is new and no part of a call. In answers that are JSON, all comes with the last."""
         if not self.calling.tools:
-            new = text
-        elif self.calling.is_json:
-            self._held += text
-            new = self._json() if is_last else ""
-        else:
-            new = self._tagged(text, is_last=is_last)
-        self.text += new
-        return new
-
-    def _json(self) -> str:
-        return "" if self._is_read(self._held) else self._held
+            return text
+        if not self.calling.is_json:
+            return self._tagged(text, is_last=is_last)
+        self._held += text
+        return self._held if is_last and not self._is_read(self._held) else ""
 
     def _tagged(self, text: str, *, is_last: bool) -> str:
         said = ""
@@ -214,7 +214,7 @@ class CallReader:
             if self._is_call:
                 self._held += piece
             else:
-                said += piece
+                said += self._said(piece)
             if found is None:
                 return said + self._ended() if is_last else said
             self._finder, text = None, rest
@@ -222,25 +222,37 @@ class CallReader:
                 said += self._closed(CLOSE)
             self._is_call = not self._is_call
 
+    def _said(self, text: str) -> str:
+        """A text without the blanks at its end, which wait for what follows."""
+        whole = self._blanks + text
+        told = whole.rstrip()
+        self._blanks = whole[len(told) :]
+        return told
+
     def _ended(self) -> str:
         """What is left at the end: a call may lack its closing tag, as where that is the model's stop."""
         assert self._finder is not None
         rest = self._finder.end()
-        if not self._is_call:
-            return rest
-        self._held += rest
-        return self._closed("")
+        if self._is_call:
+            self._held += rest
+            told = self._closed("")
+        else:
+            told = self._said(rest)
+        return told if self.calls else told + self._blanks
 
     def _closed(self, tag: str) -> str:
         """A call was read to its end; what is no call is text."""
         held, self._held = self._held, ""
-        return "" if self._is_read(held) else f"{OPEN}{held}{tag}"
+        if not self._is_read(held):
+            return self._said(f"{OPEN}{held}{tag}")
+        self._blanks = ""
+        return ""
 
     def _is_read(self, text: str) -> bool:
         """Whether a text is a call of one of the functions, which is then kept, unless it is one too many."""
         try:
-            read = json.loads(text)
-        except (ValueError, RecursionError):
+            read = read_json(text)
+        except ValueError:
             return False
         names = {tool.function.name for tool in self.calling.tools}
         if not isinstance(read, Mapping) or read.keys() != {"name", "arguments"}:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from mas.endpoint.wire_base import Wire
+from mas.endpoint.wire_base import Wire, read_json
 
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -59,8 +59,8 @@ class CalledFunction(Wire):
     @classmethod
     def _object(cls, value: str) -> str:
         try:
-            is_object = isinstance(json.loads(value or "{}"), dict)
-        except (ValueError, RecursionError):
+            is_object = isinstance(read_json(value or "{}"), dict)
+        except ValueError:
             is_object = False
         if not is_object:
             raise ValueError("the text of a JSON object was expected")

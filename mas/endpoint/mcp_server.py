@@ -4,33 +4,40 @@ Over standard input and output (`mas mcp`), or as one more page of the endpoint 
 of key, host and web page.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 import anyio
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from mas.core.errors import MissingPackage
+from mas.core.errors import ConfigError, MissingPackage
 from mas.core.version import VERSION
+from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
-from mas.endpoint.limits import ConnectionGate
+from mas.endpoint.limits import ConnectionGate, PromptReader
+from mas.endpoint.models import Served
 from mas.endpoint.teams import TeamModel
 
 TOOL = "ask_team"
 PATH = "/mcp"
 
 
-def check_mcp() -> None:
-    """Refuse to serve MCP without the SDK.
+def check_mcp(journal: Path | None = None) -> None:
+    """Refuse to serve MCP without the SDK, and beside a journal, whose requests have keys.
 
     Raises:
-        MissingPackage: it is not installed.
+        MissingPackage: it is not installed. ConfigError: there is a journal.
     """
+    if journal is not None:
+        raise ConfigError("--mcp and --journal do not go together: calls of MCP clients are not kept. Leave one out")
     try:
         import mcp  # noqa: F401 - the first use of an optional package
     except ImportError as error:
@@ -39,10 +46,18 @@ def check_mcp() -> None:
 
 @dataclass(frozen=True, slots=True)
 class TeamTool:
-    """The tool of one team. `gate`: how many calls run at the same time."""
+    """The tool of one team.
+
+    Attributes:
+        gate: how many calls run at the same time.
+        prompts: checks how long the texts are; None: nothing checks it.
+        max_seconds: that a call may take; None: no limit.
+    """
 
     team: TeamModel
     gate: ConnectionGate
+    prompts: PromptReader | None = None
+    max_seconds: float | None = None
 
     def description(self) -> dict[str, Any]:
         """The tool as a server lists it."""
@@ -55,15 +70,22 @@ class TeamTool:
         """The team's action, which the likeliest answers of its members make.
 
         Raises:
-            Refused: no such tool, no situation that the team can read, too many calls, or the turn failed.
+            Refused: no such tool, no situation that the team can read or a longer one, too many calls, too little time,
+                or the turn failed.
         """
         situation = arguments.get("situation")
         if name != TOOL or not isinstance(situation, str | dict) or len(arguments) != 1:
             raise Refused(400, f"call {TOOL} with one argument, situation: an object of fields, or a text")
         message = situation if isinstance(situation, str) else json.dumps(situation, ensure_ascii=False)
-        with self.gate.entered():
-            async with self.gate.places(1):
-                return (await self.team.turn(message, 0, 0.0)).action
+        try:
+            with self.gate.entered():
+                async with self.gate.places(1), asyncio.timeout(self.max_seconds):
+                    if self.prompts is not None:
+                        for text in self.team.texts(message):
+                            await self.prompts.check(text)
+                    return (await self.team.turn(message, 0, 0.0)).action
+        except TimeoutError:
+            raise Refused(504, f"a request may take {self.max_seconds:g} s here", code="time_limit") from None
 
     def server(self) -> Any:
         """A server of the SDK, of either major version."""
@@ -99,23 +121,33 @@ class TeamTool:
 
 
 class McpPage:
-    """An ASGI application: the page of a server over streamable HTTP, of which each request stands alone."""
+    """An ASGI application: the page of a server over streamable HTTP, of which each request stands alone.
 
-    def __init__(self, server: Any) -> None:
+    Args:
+        max_body: of a request, in bytes.
+    """
+
+    def __init__(self, server: Any, max_body: int) -> None:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         self.manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
+        self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = Request(scope).headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > self._max_body:
+            raise Refused(413, f"the body has more than {self._max_body} bytes, or does not say how many")
+        client_of(scope).enter()
         await self.manager.handle_request(scope, receive, send)
 
 
 @asynccontextmanager
-async def mcp_route(team: TeamModel, gate: ConnectionGate) -> AsyncIterator[Route]:
-    """The route of the page, which works while the block runs."""
-    page = McpPage(TeamTool(team, gate).server())
+async def mcp_route(served: Served, gate: ConnectionGate, max_seconds: float | None) -> AsyncIterator[Route]:
+    """The route of the page for the first team, which works while the block runs."""
+    prompts = PromptReader(served)
+    page = McpPage(TeamTool(served.teams[0], gate, prompts, max_seconds).server(), prompts.max_body)
     async with page.manager.run():
-        yield Route(PATH, page)
+        yield Route(PATH, page, methods=["POST"])
 
 
 def claim_output() -> TextIO:

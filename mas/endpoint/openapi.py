@@ -45,6 +45,9 @@ def description() -> Json:
     paths: Json = {}
     for path, (kind, what) in _POSTS.items():
         schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema["properties"] |= {name: {"description": "taken and not used"} for name in LABELS}
+        if "max_completion_tokens" in schema["properties"]:
+            schema["properties"]["max_tokens"] = schema["properties"]["max_completion_tokens"]
         schemas |= schema.pop("$defs", {}) | {kind.__name__: schema}
         body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
         paths[path] = {"post": _operation(path, what) | {"requestBody": {"required": True, "content": body}}}

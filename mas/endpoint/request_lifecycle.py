@@ -215,6 +215,7 @@ class _Call:
             reply=self.reply,
             shape=Shape(request, served.engine.tokenizer),
             on_cost=on_cost,
+            on_joined=lambda prompt, generated: asking.spend(prompt + generated),
             on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
             key=key,
             kept=kept,

@@ -188,12 +188,14 @@ def _nested(flat: FlatTool | FlatChoice) -> Json:
 
 
 def _merged(messages: Sequence[Json]) -> list[Json]:
-    """Calls that one answer made, and its text, are one message."""
+    """The texts and calls that one answer has are one message."""
     found: list[Json] = []
     for message in messages:
-        if found and "tool_calls" in message and found[-1]["role"] == "assistant":
-            calls = [*found[-1].get("tool_calls", ()), *message["tool_calls"]]
-            found[-1] = found[-1] | {"tool_calls": calls}
+        if found and found[-1]["role"] == message["role"] == "assistant":
+            both = (found[-1], message)
+            texts = [one["content"] for one in both if one.get("content")]
+            calls = [call for one in both for call in one.get("tool_calls", ())]
+            found[-1] = {"role": "assistant", "content": "\n".join(texts), "tool_calls": calls}
         else:
             found.append(message)
     return found
@@ -222,7 +224,7 @@ class ResponsesReply(EndpointReply):
         message = choice["message"]
         self._note(answer, choice)
         if message["content"]:
-            self._items.append(_message(message["content"], "completed"))
+            self._items.append(_message(message["content"], self._status))
         self._items += [_call(call) for call in message.get("tool_calls", ())]
         await super().whole(self._response(self._status))
 
@@ -252,11 +254,10 @@ class ResponsesReply(EndpointReply):
             await super().fail(error)
             return
         self.status = error.status
-        said = error.body()["error"]
-        failed = self._response("failed") | {
-            "error": {"code": said["code"] or said["type"], "message": said["message"]}
-        }
-        await self._tell("response.failed", response=failed)
+        if self._said:
+            self._items[-1] |= {"status": "incomplete", "content": [_part(self._said)]}
+        told = {"code": "rate_limit_exceeded" if error.status == 429 else "server_error", "message": str(error)}
+        await self._tell("response.failed", response=self._response("failed") | {"error": told})
         await self.close()
 
     @property
@@ -287,7 +288,7 @@ class ResponsesReply(EndpointReply):
             return
         text, place = self._said, self._place
         self._said = ""
-        self._items[-1] |= _message(text, "completed") | {"id": place["item_id"]}
+        self._items[-1] |= _message(text, self._status) | {"id": place["item_id"]}
         await self._tell("response.output_text.done", **place, text=text, logprobs=[])
         await self._tell("response.content_part.done", **place, part=_part(text))
         await self._tell("response.output_item.done", output_index=self._last, item=self._items[-1])

@@ -26,7 +26,7 @@ from mas.core.scenario import Scenario
 from mas.core.team import TEXT, TeamSpec
 from mas.core.template import parse_template
 from mas.endpoint.errors import Refused
-from mas.endpoint.wire import read_json
+from mas.endpoint.wire_base import read_json
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Piece
@@ -185,6 +185,7 @@ class TeamModel:
         episode: str | None = None,
         settings: Mapping[str, Setting] = MappingProxyType({}),
         on_part: OnMemberPart | None = None,
+        on_cost: Callable[[int, int], None] = lambda prompt, generated: None,
     ) -> TeamTurn:
         """Play one team turn, or on a runtime with a log go on with it. `temperature` 0: greedy; None: each role's own.
 
@@ -192,6 +193,7 @@ class TeamModel:
             episode: its name; None: one that no other turn has.
             settings: see `TeamRuntime.play`.
             on_part: given what members say while they say it; None: they answer whole.
+            on_cost: told prompt and generated tokens at the end, also of a turn that failed or was cancelled.
 
         Raises:
             Refused: the message is no situation, a member could not be asked, or the turn failed.
@@ -223,6 +225,8 @@ class TeamModel:
             code = UNFINISHED if isinstance(error, Halted | JournalError | ReplayError) else None
             why = f"team {self.name!r} could not play this turn ({type(error).__name__})"
             raise Refused(500, why, code=code) from error
+        finally:
+            on_cost(recorder.prompt_tokens, recorder.completion_tokens)
         return TeamTurn(
             action=actions[0],
             said=tuple(recorder.lines),

@@ -14,7 +14,7 @@ from mas.core.naming import did_you_mean
 from mas.endpoint.errors import Refused
 from mas.endpoint.formats import ResponseFormat, StructuredOutputs
 from mas.endpoint.function_tools import FunctionCall, FunctionChoice, FunctionTool
-from mas.endpoint.wire_base import Wire
+from mas.endpoint.wire_base import Wire, read_json
 from mas.serving.model_text import MOST_ALTERNATIVES
 
 LONGEST_STOP = 256
@@ -24,8 +24,6 @@ LONGEST_NAME = 256
 MOST_MESSAGES = 4096
 MOST_TOOLS = 128
 MOST_FIELDS = 256
-MOST_NESTED = 2**18
-"""Opening brackets of a JSON text: a second's work of Python if all of them are lists and objects."""
 StopIds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, max_length=256)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 StopTexts = Annotated[tuple[StopText, ...], Field(strict=False, max_length=64)]
@@ -236,28 +234,6 @@ def _check_stream(request: Sampled) -> None:
         raise Refused(400, "stream_options is only possible with stream: true", param="stream_options")
     if request.stream and isinstance(request, CompletionRequest) and request.prompt_logprobs is not None:
         raise Refused(400, "prompt_logprobs cannot be streamed: leave out stream", param="prompt_logprobs")
-
-
-def read_json(text: str | bytes) -> object:
-    """What a JSON text says.
-
-    Raises:
-        ValueError: it is no JSON, nests too deeply or too much, or holds half a character, which no tokenizer could
-            read.
-    """
-    brackets = _brackets(text)
-    if brackets > MOST_NESTED:
-        raise ValueError(f"it has {brackets} opening brackets, at most {MOST_NESTED} are read")
-    try:
-        read: object = json.loads(text)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
-    json.dumps(read, ensure_ascii=False).encode()
-    return read
-
-
-def _brackets(text: str | bytes) -> int:
-    return text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
 
 
 def _object(body: bytes) -> dict[str, Any]:

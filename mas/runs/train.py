@@ -54,6 +54,8 @@ from mas.training.step_tracing import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.watch import RunWatcher
 
+_BEHIND_S = 60.0
+"""How long a sink may take for a line of those that it has not got from an earlier run."""
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
     *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness", "train.sinks"),
@@ -306,7 +308,8 @@ def _train(
             metrics.truncate_after(kept)
             samples.truncate_after(kept)
             for line in earlier if config.train.sinks else ():  # what a sink that is new, or failed, has not got
-                sinks.log(line["step"], flatten({name: value for name, value in line.items() if name != "step"}))
+                values = flatten({name: value for name, value in line.items() if name != "step"})
+                sinks.log(line["step"], values, wait_s=_BEHIND_S)
 
         if run.is_resumed:
             console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)

@@ -77,7 +77,7 @@ class McpConnection:
             why = f"it did not answer within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
             hint = "Run the command by hand to see what it prints" if self._options.url is None else "Check the url"
             raise ConfigError(
-                f"the server of tools {self.name!r} ({self._address}) cannot be used: {self._clean(why)}. {hint}"
+                f"the server of tools {self.name!r} ({self._address}) cannot be used: {self.clean(why)[:_WHY]}. {hint}"
             ) from None
 
     async def _own(self, traffic: Traffic, ready: "asyncio.Future[Any]", stop: asyncio.Event) -> None:
@@ -146,18 +146,17 @@ class McpConnection:
         offered = await self.tools()
         for name in names:
             if name not in offered:
-                raise ConfigError(
-                    f"the server of tools {self.name!r} has no tool {name!r}. {did_you_mean(name, offered)}"
-                )
+                hint = self.clean(did_you_mean(name, offered))
+                raise ConfigError(f"the server of tools {self.name!r} has no tool {name!r}. {hint}")
             tool = offered[name]
             try:
                 self._parameters[name] = parameters_of(tool.get("inputSchema"))
                 if tool.get("outputSchema") is not None:
                     self._results[name] = parameters_of(tool["outputSchema"], is_open=True)
             except ConfigError as error:
+                why = f"describes {name!r} wrongly: {self.clean(str(error))}"
                 raise ConfigError(
-                    f"the server of tools {self.name!r} describes {name!r} wrongly: {error}. Leave the tool out, or "
-                    "tell the server's author"
+                    f"the server of tools {self.name!r} {why}. Leave the tool out, or tell the server's author"
                 ) from None
 
     def check(self, call: ToolCall) -> None:
@@ -176,7 +175,7 @@ class McpConnection:
             text = self._checked(name, result.model_dump(mode="json", by_alias=True))
         except ToolRefused as refused:
             text = f"error: tool {call.name!r}: {refused}"
-        text = self._clean(text)
+        text = self.clean(text)
         most = self._options.max_chars
         return text if len(text) <= most else f"{text[:most]}\n[cut off: the result has {len(text)} characters]"
 
@@ -198,7 +197,7 @@ class McpConnection:
                 await asyncio.sleep(0)
                 is_closed = getattr(getattr(error, "error", None), "code", _CLOSED) == _CLOSED
                 if not (traffic.is_lost or is_closed) or is_again:
-                    raise ToolRefused(self._clean(_why(error, traffic))) from None
+                    raise ToolRefused(self.clean(_why(error, traffic))[:_WHY]) from None
             finally:
                 traffic.end()
         raise AssertionError("unreachable")
@@ -238,7 +237,7 @@ class McpConnection:
                 raise ToolRefused(f"its result is another than its server says: {refused}") from None
         return text if parts or structured is None else json.dumps(structured, ensure_ascii=False)
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
         """Without any value of the environment variables that the server was given."""
         for variable, value in self._secrets.items():
             text = text.replace(value, f"[{variable}]") if value else text
@@ -264,5 +263,5 @@ def _why(error: BaseException, traffic: Traffic) -> str:
         error = error.exceptions[0]
     text = " ".join(str(error).split())
     if traffic.is_lost or "Connection closed" in text:
-        return text[:_WHY] if isinstance(error, OSError) else traffic.cause
-    return f"{type(error).__name__}: {text[:_WHY]}" if text else type(error).__name__
+        return text if isinstance(error, OSError) else traffic.cause
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

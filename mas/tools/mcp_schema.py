@@ -6,7 +6,7 @@ the server, so that no schema can make reading it slow, load anything, or run a 
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeGuard, Union
 
 from pydantic import ConfigDict, Field, create_model
 
@@ -47,8 +47,8 @@ def parameters_of(schema: object, *, is_open: bool = False) -> type[Parameters]:
     required = schema.get("required", []) if isinstance(schema, Mapping) else None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise ConfigError("it is no schema of an object")
-    if not isinstance(properties, Mapping) or not isinstance(required, list) or len(properties) > _MOST:
-        raise ConfigError(f"its properties are no mapping of at most {_MOST}, or its required names no list")
+    if not isinstance(properties, Mapping) or not _is_names(required) or len(properties) > _MOST:
+        raise ConfigError(f"its properties are no mapping of at most {_MOST}, or its required names no list of texts")
     if odd := [name for name in properties if not 0 < len(name) <= _LONGEST or not name.isprintable()]:
         raise ConfigError(f"it has a parameter named {odd[0][:_LONGEST]!r}")
     if unknown := [name for name in required if name not in properties]:
@@ -61,6 +61,10 @@ def parameters_of(schema: object, *, is_open: bool = False) -> type[Parameters]:
     extra = schema.get("additionalProperties", is_open or "properties" not in schema)
     base = Parameters if extra is False else OpenParameters
     return create_model("Arguments", __base__=base, **fields)
+
+
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _type_of(schema: object) -> Any:
@@ -82,7 +86,8 @@ def described(tool: Mapping[str, Any]) -> str:
     about = " ".join(str(tool.get("description") or tool.get("title") or "").split())[:_ABOUT]
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    required = schema.get("required") or () if isinstance(schema, Mapping) else ()
+    given = schema.get("required") if isinstance(schema, Mapping) else None
+    required = given if _is_names(given) else []
     lines = []
     for name, value in properties.items() if isinstance(properties, Mapping) else ():
         kind: Any = value.get("enum") or value.get("type") or "any" if isinstance(value, Mapping) else "any"

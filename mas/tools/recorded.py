@@ -122,7 +122,8 @@ async def offered_tools(servers: Mapping[str, ToolServer]) -> dict[str, str]:
         server = McpConnection(name, options)
         try:
             await server.start()
-            found |= {f"{name}.{tool}": described(about) for tool, about in (await server.tools()).items()}
+            offered = await server.tools()
+            found |= {server.clean(f"{name}.{tool}"): server.clean(described(about)) for tool, about in offered.items()}
         finally:
             await server.close()
     return found

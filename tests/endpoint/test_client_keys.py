@@ -2,19 +2,21 @@
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from clients import HELLO, Stuck, client, echo, offer, pieces, problem
+from clients import HELLO, Stuck, client, echo, offer, pieces, playing, problem
 
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, EngineError
 from mas.endpoint import build_app, running
 from mas.endpoint.address import known_origins
 from mas.endpoint.client_keys import ApiClient, ClientLimits, read_keys
 from mas.endpoint.errors import Refused
+from mas.testing.scripted import ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 
@@ -63,6 +65,21 @@ async def test_tokens_a_day_count_prompts_and_completions_whole_and_streamed() -
     assert "100 tokens a day" in problem(refused, 429)["message"]
     assert problem(refused, 429)["code"] == "quota_exceeded"
     assert 0 < int(refused.headers["Retry-After"]) <= 86_400
+
+
+async def test_the_tokens_of_a_team_turn_that_fails_count() -> None:
+    def broken(prompt: str, adapter: str | None, seed: int) -> str:
+        if prompt[0] == "V":
+            raise EngineError("out of memory")
+        return {"P": "23", "E": "D"}[prompt[0]]
+
+    situation = json.dumps({"goal": "23", "cell": "00", "last": "-", "around": "#.#."})
+    body = {"model": "team:plan_path", "messages": [{"role": "user", "content": situation}]}
+    async with playing(engine := ScriptedEngine(broken)) as team:
+        app = build_app(offer(engine, teams=[team]), clients=[limited("a", tokens_per_day=1)])
+        async with client(app) as asking:
+            problem(await asking.post(CHAT, json=body, headers=as_client("a")), 500)
+            problem(await asking.post(CHAT, json=body, headers=as_client("a")), 429)
 
 
 def test_used_quotas_come_back_with_time() -> None:
@@ -124,7 +141,8 @@ async def test_a_request_that_takes_too_long_ends() -> None:
 async def test_web_pages_of_an_allowed_origin_may_ask() -> None:
     app = build_app(offer(echo()), key="sesame", origins=known_origins(["https://app.example"]))
     page = {"Origin": "https://app.example"}
-    asks = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    names = "authorization,content-type,x-stainless-lang,idempotency-key"
+    asks = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": names}
     async with running(app) as url, httpx.AsyncClient(base_url=url) as asking:
         before = await asking.options(CHAT, headers=asks)
         assert (before.status_code, before.headers["access-control-allow-origin"]) == (200, "https://app.example")

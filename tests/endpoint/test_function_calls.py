@@ -51,7 +51,7 @@ async def test_a_call_and_its_result_go_there_and_back() -> None:
         first = await asking.chat.completions.create(model="a", messages=QUESTION, tools=TOOLS)
         message = first.choices[0].message
         assert first.choices[0].finish_reason == "tool_calls"
-        assert message.content == "Let me see. "
+        assert message.content == "Let me see."
         assert [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls] == [
             ("weather", {"city": "Rome"}),
             ("time", {}),
@@ -68,7 +68,7 @@ async def test_a_call_and_its_result_go_there_and_back() -> None:
     assert shown.startswith("Be brief.\n\nYou can call these functions:\n<tools>\n")
     assert all(json.dumps(tool) in shown for tool in TOOLS)
     assert told.startswith(shown)
-    calls = f'Let me see. \n{CALL}\n<tool_call>\n{{"name": "time", "arguments": {{}}}}\n</tool_call>\n\n'
+    calls = f'Let me see.\n{CALL}\n<tool_call>\n{{"name": "time", "arguments": {{}}}}\n</tool_call>\n\n'
     answered = "\n".join(f"<tool_response>\nresult of {name}\n</tool_response>" for name in ("weather", "time"))
     assert told.removeprefix(shown) == f"{calls}{answered}\n\n"
     assert engine.requests[0].sampling.grammar is None
@@ -79,7 +79,7 @@ async def test_a_streamed_answer_has_the_same_text_and_calls() -> None:
     async with saying(f"Well <tool {CALL} so {SECOND}.") as (_, asking):
         stream = await asking.chat.completions.create(model="a", messages=QUESTION, tools=TOOLS, stream=True)
         chunks = [chunk.choices[0] async for chunk in stream]
-    assert "".join(chunk.delta.content or "" for chunk in chunks) == "Well <tool  so ."
+    assert "".join(chunk.delta.content or "" for chunk in chunks) == "Well <tool so."
     calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
     assert [(call.index, call.function.name, call.function.arguments) for call in calls] == [
         (0, "weather", '{"city": "Rome"}'),
@@ -128,6 +128,13 @@ async def test_without_a_choice_functions_are_not_shown() -> None:
     assert engine.tokenizer.decode(engine.requests[0].prompt_ids) == "Be brief.\n\nhi\n\n"
 
 
+async def test_lines_between_calls_are_no_text() -> None:
+    async with saying(f"{CALL}\n{SECOND}\n", " It has no call. \n") as (_, asking):
+        called, said = [await asking.chat.completions.create(model="a", messages=QUESTION, tools=TOOLS) for _ in "ab"]
+    assert (called.choices[0].message.content, len(called.choices[0].message.tool_calls)) == (None, 2)
+    assert said.choices[0].message.content == " It has no call. \n"
+
+
 async def test_one_call_at_a_time() -> None:
     async with saying(CALL + SECOND) as (_, asking):
         answer = await asking.chat.completions.create(
@@ -144,6 +151,7 @@ async def test_one_call_at_a_time() -> None:
         '<tool_call>{"name": ["time"], "arguments": {}}</tool_call>',
         '<tool_call>{"name": "time", "arguments": "x"}</tool_call>',
         '<tool_call>{"name": "time"}</tool_call>',
+        ' <tool_call>{"name": "time", "arguments": {"x": "\\ud83d"}}</tool_call> \n',
         "<tool_call>" + "[" * 100_000,
         "</tool_call> and <tool",
     ],
@@ -183,6 +191,10 @@ def test_pieces_do_not_matter(parts: list[str], data: st.DataObject) -> None:
         ({"tools": TOOLS * 65}, "tools", "at most 128"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "a", "arguments": "3"}}]}]},
          "messages.0.tool_calls.0.function.arguments", "JSON object"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "a", "arguments":
+            '{"a": "\\ud800"}'}}]}]}, "messages.0.tool_calls.0.function.arguments", "JSON object"),
+        ({"tools": TOOLS, "tool_choice": "required", "structured_outputs": {"regex": "a"}}, "structured_outputs",
+         "leave one out"),
         ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": "no"}}}],
           "tool_choice": "required"}, "tools", "is not possible"),
     ],

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
@@ -17,6 +18,8 @@ from mcp.client.stdio import stdio_client
 from served import serving, trained
 from tool_teams import team_with
 
+from mas.core.errors import ConfigError
+from mas.endpoint.mcp_server import check_mcp
 from mas.tools import ToolCall
 from mas.tools.recorded import open_tools
 
@@ -75,7 +78,21 @@ async def test_a_team_asks_a_served_team_over_http_with_its_key(run: Path, monke
             assert len(text) <= 1, "a digit, or a pass"
             wrong = await tools.call("e", "clerk", ToolCall("relay.ask_team", {"situation": {"goal": "A"}}), 0)
             assert wrong.startswith("error: tool 'relay.ask_team': The field 'table' is missing.")
+        headers = {"Authorization": "Bearer sesame", "Content-Type": "application/json"}
+        async with httpx.AsyncClient(base_url=served.address, headers=headers) as asking:
+            assert (await asking.post("/mcp", content=b" " * 9_000_000)).status_code == 413
+            assert (await asking.get("/mcp")).status_code == 405, "a stream that nothing is sent on"
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask_team"}}
+            body["params"] |= {"arguments": {"situation": {"goal": "A" * 200_000, "table": "0123"}}}
+            accepts = {"Accept": "application/json, text/event-stream"}
+            answer = await asking.post("/mcp", json=body, headers=accepts)
+            assert "exceed the context" in answer.text
         monkeypatch.setenv("TEAM_KEY", "wrong")
         with pytest.raises(Exception, match="cannot be used"):
             async with open_tools(team_with(server, ["relay.ask_team"], "relay")):
                 pass
+
+
+def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--mcp and --journal do not go together"):
+        check_mcp(tmp_path / "bus.sqlite")

@@ -80,7 +80,7 @@ async def test_the_client_reads_a_streamed_response() -> None:
         final = await stream.get_final_response()
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
     assert events[-1].type == "response.completed"
-    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "Wait.  So."
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "Wait. So."
     assert [event.sequence_number for event in events if hasattr(event, "sequence_number")]
     assert [(item.type, item.status) for item in final.output] == [
         ("message", "completed"),
@@ -159,4 +159,6 @@ async def test_an_engine_that_fails_in_a_stream_fails_the_response() -> None:
     kind, data = last.split("\n")
     assert (kind, rest) == ("event: response.failed", "")
     response = json.loads(data.removeprefix("data: "))["response"]
-    assert (response["status"], response["error"]) == ("failed", {"code": "engine_error", "message": "out of memory"})
+    assert (response["status"], response["error"]) == ("failed", {"code": "server_error", "message": "out of memory"})
+    (item,) = response["output"]
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "x")

@@ -21,6 +21,7 @@ from mas.config.options import ScenarioOptions
 from mas.config.sampling import SamplerOptions
 from mas.core.records import Episode
 from mas.graph import compile_team
+from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
 from mas.runs.train import train_in_directory
 from mas.runtime.team import TeamRuntime
@@ -103,5 +104,5 @@ def test_a_team_with_tools_is_trained_and_what_it_called_is_in_its_run(
             ["scenario=relay", f"algorithm.team={path}", f"train.steps={steps}", *short, *small_overrides]
         )
         train_in_directory(config, build_scenario(config.scenario), console=Console(quiet=True))
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == [1, 2]
     assert (run / "tool_calls.sqlite").is_file()
-    assert len((run / "metrics.jsonl").read_text().splitlines()) >= 2

@@ -55,15 +55,19 @@ class Sinks:
         for feed in self._feeds:
             feed.open(config, is_resumed=is_resumed)
 
-    def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Send metrics with flat names, without those that are None; each sink gets what it was not sent before."""
+    def log(self, step: int, metrics: Mapping[str, float | None], *, wait_s: float = 0.0) -> None:
+        """Send metrics with flat names, without those that are None; each sink gets what it was not sent before.
+
+        Args:
+            wait_s: how long to wait for a sink that is far behind; then it is left out.
+        """
         values = {name: float(value) for name, value in metrics.items() if value is not None}
         self._step = step
         for name, value in values.items():
             if found := _EVALUATED.fullmatch(name):
                 self._final[f"final/{found[1]}/success"] = value
         for feed in self._feeds:
-            feed.log(step, values)
+            feed.log(step, values, wait_s)
 
     def __enter__(self) -> "Sinks":
         return self
@@ -101,10 +105,10 @@ class _Feed:
             ) from None
         self._fail(f"cannot be opened ({_reason(error)})")
 
-    def log(self, step: int, values: dict[str, float]) -> None:
+    def log(self, step: int, values: dict[str, float], wait_s: float) -> None:
         if self._failure is None:
             try:
-                self._lines.put_nowait((step, values))
+                self._lines.put((step, values), block=wait_s > 0, timeout=wait_s)
             except Full:
                 self._fail(f"is {_MOST_WAITING} lines behind at step {step}")
 
