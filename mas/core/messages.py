@@ -70,9 +70,10 @@ class Text(Payload):
 
 
 class RoutedText(Text):
-    """Base of texts whose route, where their role has any, is the one that the role chose."""
+    """Base of texts whose route, where their role has any, is the one that the role chose. Without one, nothing is
+    written of it: notes and actions of teams without tools are what they were before there were any."""
 
-    chosen_route: str | None = None
+    chosen_route: str | None = Field(default=None, exclude_if=lambda route: route is None)
 
     @property
     def route(self) -> str | None:
@@ -89,6 +90,7 @@ class Plan(RoutedText):
     """What the planner wants done."""
 
     kind: ClassVar[str] = "plan"
+    chosen_route: str | None = None
 
 
 class Action(RoutedText):

@@ -17,6 +17,7 @@ LIMIT_S = 120.0
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("ray", marks=needs_ray)])
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of JAX, where Ray forks beside it
 async def test_a_worker_is_called_killed_started_again_and_stopped(kind: str, tmp_path: Path) -> None:
     options = ClusterOptions.model_validate({"kind": kind, "cpus": 2, "start_s": 300})
     async with open_cluster(options, tmp_path) as cluster:

@@ -276,7 +276,7 @@ def train_and_die(config: Config, place: str) -> None:
     owner, method = {
         "imitated": (TrainableAdapters, "publish"),
         "saving": (TrainableAdapters, "save"),
-        "stepping": (Rollout, "sample"),
+        "stepping": (Rollout, "play"),
     }[place]
     setattr(owner, method, die)
     train_in(config)

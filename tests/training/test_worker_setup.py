@@ -159,7 +159,7 @@ def test_only_rollout_workers_get_keys_and_only_those_of_peers_that_play_roles(
     assert setup.role_keys == ("HELPER_KEY",)
     opened = list[Any]()
     monkeypatch.setattr(train, "open_processes", lambda *arguments, **_: opened.extend(arguments))
-    train._processes(named, setup, {}, None, tmp_path)()  # type: ignore[arg-type]
+    train.processes_of(named, setup, {}, None, tmp_path)()  # type: ignore[arg-type]
     options, factories = opened
     assert (options.environment, factories.environment) == ((), ("HELPER_KEY",))
 
