@@ -91,8 +91,11 @@ class Answering:
         engine, shape = self.served.engine, self.shape
         is_scored = isinstance(self.request, CompletionRequest) and self.request.prompt_logprobs is not None
         prompt = shape.prompt(wanted.prompt_ids, await score_prompt(engine, wanted) if is_scored else None)
-        self.on_cost(len(wanted.prompt_ids), 0)
-        made = await complete(engine, wanted)
+        try:
+            made = await complete(engine, wanted)
+        except asyncio.CancelledError:  # by a client that left, or a time limit
+            self.on_cost(len(wanted.prompt_ids), 0)
+            raise
         choices = []
         for one in made:
             reader = self._reader(one.index)
@@ -100,7 +103,7 @@ class Answering:
             choice = shape.choice(one.index, text, one.finish, one.stop_reason, reader.calls)
             choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs, one.alternatives) | prompt)
         generated = sum(len(one.token_ids) for one in made)
-        self.on_cost(0, generated)
+        self.on_cost(len(wanted.prompt_ids), generated)
         await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
 
     async def _stream(self, wanted: Wanted) -> None:

@@ -7,6 +7,7 @@ A default run takes one seed, `make chaos` and the nightly run all of them.
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,10 +36,14 @@ MOST_STARTS = 2
 
 class Killer:
     """Kills workers at drawn moments: soon after so many games have been given to workers, any of those that live or
-    are being started again."""
+    are being started again.
 
-    def __init__(self, draw: Random, moments: set[int]) -> None:
-        self._draw, self._moments = draw, moments
+    Args:
+        within_s: how long after a moment at most, a small part of what all games take.
+    """
+
+    def __init__(self, draw: Random, moments: set[int], within_s: float) -> None:
+        self._draw, self._moments, self._within_s = draw, moments, within_s
         self._handles: list[Handle] = []
         self.given, self.states = 0, list[str]()
 
@@ -49,7 +54,7 @@ class Killer:
         async def seen(handle: Handle, method: str, payload: bytes = b"", **options: Any) -> bytes:
             self.given += 1
             if self.given in self._moments:
-                asyncio.get_running_loop().call_later(self._draw.uniform(0, WITHIN_S), self._kill)
+                asyncio.get_running_loop().call_later(self._draw.uniform(0, self._within_s), self._kill)
             return await call(handle, method, payload, **options)
 
         async def started(handle: Handle) -> None:
@@ -97,8 +102,10 @@ async def test_a_tournament_whose_workers_are_killed_again_and_again_has_the_gam
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     draw, world = Random(seed), open_world(TERMS.game)
-    killer = Killer(draw, set(draw.sample(range(2, GAMES - 5), KILLS)))
+    began = time.monotonic()
     undisturbed = await play_games("cup", TERMS, LeagueStore.open(tmp_path / "one.db"), world, AT_ONCE)
+    within_s = min(WITHIN_S, (time.monotonic() - began) / GAMES)
+    killer = Killer(draw, set(draw.sample(range(2, GAMES - 5), KILLS)), within_s)
     killer.watch(monkeypatch)
     store, options = Stored.open(tmp_path / "x.db"), WorkerOptions(workers=2, start_s=300.0, cpus=4)
 

@@ -184,11 +184,17 @@ for _ in {1..99}; do
 done
 """
 """Waits for so many nodes, if they come: what starts them runs in the background."""
+STARTED = """wanted=${3:-0}; [[ -z ${SKYPILOT_NODE_RANK:-} ]] || wanted=1
+for _ in {1..60}; do
+  (($(grep -cE "^(srun|ray start)" "$RECORD") >= wanted)) && exit; sleep 0.05
+done
+"""
+"""Waits for as many nodes as it is told, of SkyPilot for this one: until their commands are in the record."""
 COMMANDS = {
     "srun": RECORD + 'echo $$ >> "$RECORD.pids"\nexec sleep 60\n',
     "scontrol": 'if [[ $1 == show ]]; then printf "$NODES"; else ' + RECORD.strip() + "; fi\n",
     "hostname": 'echo "$IP fd00::1"\n',
-    "python": "if [[ $1 == -c ]]; then echo secret; else " + RECORD.strip() + "; fi\n",
+    "python": "if [[ $1 == -c ]]; then echo secret; exit; fi\n" + RECORD + STARTED,
     "pip": RECORD,
     "ray": RECORD + 'if [[ " $* " == *" --head "* ]]; then echo $$ >> "$RECORD.pids"; exec sleep 60; fi; exit 1\n',
     "mas": 'echo "token $RAY_AUTH_TOKEN $RAY_AUTH_MODE gpu ${CUDA_VISIBLE_DEVICES:-none}" >> "$RECORD"\n'
