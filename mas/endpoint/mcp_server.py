@@ -18,13 +18,14 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from mas.core.errors import ConfigError, MissingPackage
+from mas.core.errors import ConfigError
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.teams import TeamModel
+from mas.tools.mcp_client import check_sdk
 
 TOOL = "ask_team"
 PATH = "/mcp"
@@ -38,10 +39,7 @@ def check_mcp(journal: Path | None = None) -> None:
     """
     if journal is not None:
         raise ConfigError("--mcp and --journal do not go together: calls of MCP clients are not kept. Leave one out")
-    try:
-        import mcp  # noqa: F401 - the first use of an optional package
-    except ImportError as error:
-        raise MissingPackage(f"serving MCP needs an extra ({error}): pip install 'mas[mcp]'") from error
+    check_sdk("serving MCP needs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from mas.core.errors import ConfigError, MissingPackage, ToolRefused
@@ -27,6 +28,19 @@ _CLOSED = -32000
 """The code of a request that ended with its connection."""
 
 
+def check_sdk(what: str) -> None:
+    """Refuse what the SDK is needed for if it is not installed.
+
+    Args:
+        what: says what needs it.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    if find_spec("mcp") is None:
+        raise MissingPackage(f"{what} the package mcp, which is not installed: pip install 'mas[mcp]'")
+
+
 class McpConnection:
     """A server, named as in the team.
 
@@ -35,10 +49,7 @@ class McpConnection:
     """
 
     def __init__(self, name: str, options: ToolServer) -> None:
-        try:
-            import mcp  # noqa: F401 - the first use of an optional package
-        except ImportError as error:
-            raise MissingPackage(f"tools of MCP servers need an extra ({error}): pip install 'mas[mcp]'") from error
+        check_sdk("tools of MCP servers need")
         self.name, self._options = name, options
         variables = options.env if options.key_env is None else (*options.env, options.key_env)
         if unset := [variable for variable in variables if variable not in os.environ]:

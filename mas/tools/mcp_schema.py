@@ -6,7 +6,9 @@ the server, so that no schema can make reading it slow, load anything, or run a 
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeGuard, Union
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, TypeGuard
 
 from pydantic import ConfigDict, Field, create_model
 
@@ -20,7 +22,7 @@ _TYPES: Mapping[str, Any] = {
     "boolean": bool,
     "array": list[Any],
     "object": dict[str, Any],
-    "null": None,
+    "null": type(None),
 }
 _MOST, _LONGEST, _VALUES = 100, 100, 1000
 """Parameters of a tool, characters of a name, and values of one of them that are listed."""
@@ -78,7 +80,7 @@ def _type_of(schema: object) -> Any:
     names: list[Any] = named if isinstance(named, list) else [named]
     if not names or any(not isinstance(name, str) or name not in _TYPES for name in names):
         return Any
-    return Union[tuple(_TYPES[name] for name in names)]  # noqa: UP007 - of a list
+    return reduce(or_, (_TYPES[name] for name in names))
 
 
 def described(tool: Mapping[str, Any]) -> str:

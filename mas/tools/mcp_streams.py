@@ -152,7 +152,7 @@ async def _ended(process: asyncio.subprocess.Process, stdin: asyncio.StreamWrite
         await asyncio.wait_for(process.wait(), _END_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process._transport.close()  # type: ignore[attr-defined] # what is unread would keep its pipe open
+    process._transport.close()  # type: ignore[attr-defined] # asyncio has no public way to drop an unread pipe
     await process.wait()
 
 

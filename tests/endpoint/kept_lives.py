@@ -1,7 +1,7 @@
 """A team that asks two people between a writer and a closer, served in several lives from one journal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.core.engine import Generation, Request
 from mas.endpoint import KeptRequests, TeamModel, build_app
+from mas.endpoint.client_keys import ClientLimits
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -68,7 +69,13 @@ class Life(NamedTuple):
 
 @asynccontextmanager
 async def life(
-    journal: Path, engine: Voices | None = None, *, team: dict[str, Any] = TEAM, run: str = "one", most: int = 9
+    journal: Path,
+    engine: Voices | None = None,
+    *,
+    team: dict[str, Any] = TEAM,
+    run: str = "one",
+    most: int = 9,
+    clients: Sequence[ClientLimits] = (),
 ) -> AsyncIterator[Life]:
     """Serve from a journal, or go on from it."""
     engine = engine or Voices()
@@ -80,7 +87,7 @@ async def life(
         async with TeamRuntime(plan, engine, bus, adapters=adapters, desk=desk, log=log) as runtime:
             model = TeamModel(runtime, {name: {"task": "?"} for name in spec.roles})
             async with KeptRequests(log, [model], of={"run": run}, most=most) as kept:
-                app = build_app(offer(engine, teams=[model]), desk=desk, kept=kept)
+                app = build_app(offer(engine, teams=[model]), desk=desk, kept=kept, clients=clients)
                 yield Life(app, engine, desk, kept, runtime)
         await bus.close()
 

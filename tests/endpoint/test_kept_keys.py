@@ -1,9 +1,11 @@
 """The keys of requests to teams: who joins which request, what is kept of it, and what is refused."""
 
 import asyncio
+import hashlib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from clients import client, echo, offer, pieces, problem
@@ -14,6 +16,7 @@ from mas.bus.memory import MemoryBus
 from mas.core.engine import Generation, Request
 from mas.core.errors import ConfigError, EngineError, JournalError, RefusedRequest
 from mas.endpoint import KeptRequests, TeamModel, build_app, running
+from mas.endpoint.client_keys import ClientLimits
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -41,6 +44,27 @@ async def test_a_result_outlives_the_process_and_is_no_second_play(tmp_path: Pat
     assert (again["choices"], again["usage"]) == (first["choices"], first["usage"])
     assert served.engine.asked == []
     assert "mas_generated_tokens_total{" not in metrics, "nothing was generated for it"
+
+
+async def test_each_client_has_its_own_keys_and_pays_for_what_it_joins(tmp_path: Path) -> None:
+    known = [
+        ClientLimits(name=name, sha256=hashlib.sha256(name.encode()).hexdigest(), tokens_per_day=limit)
+        for name, limit in (("alice", 1_000), ("bob", 10_000))
+    ]
+    async with life(tmp_path / "bus.sqlite", team=ALONE, clients=known) as served, client(served.app) as asking:
+
+        async def ask(name: str) -> httpx.Response:
+            return await asking.post(CHAT, json=ASKED, headers=KEY | {"Authorization": f"Bearer {name}"})
+
+        cost = (await ask("alice")).json()["usage"]["total_tokens"]
+        joined = -(-1_000 // cost) - 1
+        assert joined > 0
+        for _ in range(joined):
+            assert (await ask("alice")).json()["usage"]["total_tokens"] == cost
+        assert "1000 tokens a day" in problem(await ask("alice"), 429)["message"]
+        assert len(served.engine.asked) == 1
+        await ask("bob")
+        assert len(served.engine.asked) == 2, "the same key of another client is another request"
 
 
 async def test_a_seed_that_the_client_left_out_is_the_same_when_it_comes_again(tmp_path: Path) -> None:

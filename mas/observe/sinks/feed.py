@@ -127,7 +127,7 @@ class _Feed:
     def _work(self, config: Mapping[str, Any], opened: Future[None]) -> None:
         try:
             sink = self._opened(config)
-        except BaseException as error:  # noqa: BLE001 a library's or a user's code; raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - any error of a library or a user's class is passed on to `open`
             opened.set_exception(error)
             return
         opened.set_result(None)
@@ -135,7 +135,7 @@ class _Feed:
             while isinstance(line := self._lines.get(), tuple):
                 self._send(sink, *line)
             sink.close(line)
-        except Exception as error:  # noqa: BLE001 a library's or a user's code, which must not end training
+        except Exception as error:  # noqa: BLE001 - no error of a library or a user's class may end training
             self._fail(f"failed at step {self._state.step} ({_reason(error)})")
 
     def _opened(self, config: Mapping[str, Any]) -> Sink:
