@@ -152,8 +152,10 @@ async def _ended(process: asyncio.subprocess.Process, stdin: asyncio.StreamWrite
         await asyncio.wait_for(process.wait(), _END_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process._transport.close()  # type: ignore[attr-defined] # asyncio has no public way to drop an unread pipe
+    transport = process._transport  # type: ignore[attr-defined] # asyncio has no public way to drop an unread pipe
+    transport.get_pipe_transport(1).close()
     await process.wait()
+    transport.close()  # only now: before, it would take the exit status from the thread that waits for it
 
 
 def _reader() -> Any:
