@@ -11,6 +11,7 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.endpoint.completions import (
     Delta,
+    Made,
     Wanted,
     complete,
     has_grammar,
@@ -50,6 +51,7 @@ class Answering:
         on_cost: told prompt and generated tokens as they come up.
         on_joined: told those of an answer that was begun by an earlier request.
         on_first_token: told the moment (`time.perf_counter`) of a stream's first token.
+        on_made: told what a model said, before the last of it is sent.
     """
 
     served: Served
@@ -60,6 +62,7 @@ class Answering:
     on_cost: Callable[[int, int], None]
     on_joined: Callable[[int, int], None]
     on_first_token: Callable[[float], None]
+    on_made: Made = lambda wanted, made: None  # noqa: E731
     key: str | None = None
     kept: KeptRequests | None = None
     speaking: set[int] = field(default_factory=set)
@@ -96,6 +99,7 @@ class Answering:
         except asyncio.CancelledError:  # by a client that left, or a time limit
             self.on_cost(len(wanted.prompt_ids), 0)
             raise
+        self.on_made(wanted, made)
         choices = []
         for one in made:
             reader = self._reader(one.index)
@@ -108,6 +112,7 @@ class Answering:
 
     async def _stream(self, wanted: Wanted) -> None:
         made = await complete(self.served.engine, wanted, lambda delta: self._tell(wanted, delta))
+        self.on_made(wanted, made)
         if self.shape.has_usage:
             await self.reply.event(self.shape.last(made[0].adapter, len(wanted.prompt_ids), self.generated))
         await self.reply.done()

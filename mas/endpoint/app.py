@@ -26,6 +26,7 @@ from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.openapi import description, page
+from mas.endpoint.recording import Recorder
 from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, read_body
 from mas.endpoint.responses import ResponsesRequest
 from mas.endpoint.wire import ChatRequest, CompletionRequest
@@ -51,6 +52,7 @@ def build_app(
     origins: frozenset[str] = frozenset(),
     desk: HumanDesk | None = None,
     kept: KeptRequests | None = None,
+    recorder: Recorder | None = None,
 ) -> Starlette:
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
@@ -65,6 +67,7 @@ def build_app(
         origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
+        recorder: notes what models said; None: nobody does.
     """
     gate, health = ConnectionGate(running=max_running, waiting=max_waiting), Health()
     metrics = Metrics(served.engine, gate, served.teams)
@@ -82,6 +85,7 @@ def build_app(
             max_body=max_body,
             max_seconds=max_seconds,
             kept=kept,
+            recorder=recorder,
         )
 
     door = Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics)

@@ -79,6 +79,7 @@ class Completion:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    supports: list[bytes] = field(default_factory=list)
     alternatives: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     finish: str = ""
     stop_reason: StopReason = None
@@ -93,6 +94,7 @@ class Completion:
         for position, (token, logprob) in enumerate(zip(piece.token_ids, piece.logprobs, strict=True)):
             self.token_ids.append(token)
             self.logprobs.append(logprob)
+            self.supports += piece.supports[position : position + 1]
             self.alternatives += piece.alternatives[position : position + 1]
             if is_stopped and position == last:
                 self.stop_reason = self.wanted.reasons.get(token)
@@ -126,6 +128,8 @@ class Completion:
 
 
 Tell = Callable[[Delta], Awaitable[None]]
+Made = Callable[[Wanted, Sequence[Completion]], None]
+"""Told the completions of a request, once all of them are complete."""
 
 
 def wanted_completion(served: Served, adapter: str | None, request: CompletionRequest) -> Wanted:

@@ -134,6 +134,7 @@ class RequestExchange:
         max_body: bytes.
         max_seconds: from the request to the end of its answer; None: no limit.
         kept: None: requests end with their client.
+        recorder: notes what models said; None: nobody does.
     """
 
     kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]
@@ -145,6 +146,7 @@ class RequestExchange:
     max_body: int
     max_seconds: float | None = None
     kept: KeptRequests | None = None
+    recorder: Recorder | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = ResponsesReply(send) if self.kind is ResponsesRequest else EndpointReply(send)
@@ -201,27 +203,31 @@ class _Call:
         read: Wire = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
         request = self.reply.begin(read)
         assert isinstance(request, CompletionRequest | ChatRequest)
-        served.find(request.model)
-        self.model = request.model
+        record = unrecorded if self.exchange.recorder is None else self.exchange.recorder.recording
+        async with gate.connected(receive), record(http, request) as recording:
+            request = recording.request
+            served.find(request.model)
+            self.model = request.model
 
-        def on_cost(prompt: int, generated: int) -> None:
-            metrics.tokens(self.model, prompt, generated)
-            asking.spend(prompt + generated)
+            def on_cost(prompt: int, generated: int) -> None:
+                metrics.tokens(self.model, prompt, generated)
+                asking.spend(prompt + generated)
 
-        answering = Answering(
-            served=served,
-            prompts=self.exchange.prompts,
-            request=request,
-            reply=self.reply,
-            shape=Shape(request, served.engine.tokenizer),
-            on_cost=on_cost,
-            on_joined=lambda prompt, generated: asking.spend(prompt + generated),
-            on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
-            key=key,
-            kept=kept,
-        )
-        async with gate.connected(receive), gate.places(request.n):
-            await answering.run()
+            answering = Answering(
+                served=served,
+                prompts=self.exchange.prompts,
+                request=request,
+                reply=self.reply,
+                shape=Shape(request, served.engine.tokenizer),
+                on_cost=on_cost,
+                on_joined=lambda prompt, generated: asking.spend(prompt + generated),
+                on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
+                on_made=recording.on_made,
+                key=key,
+                kept=kept,
+            )
+            async with gate.places(request.n):
+                await answering.run()
         self.exchange.health.is_good = True
 
 

@@ -86,7 +86,9 @@ SCENARIOS: Mapping[str, ScenarioEntry] = Shipped(
     "economy",
     "reasoning",
 )
-"""Those of mas."""
+"""Those of mas that a team's graph plays."""
+PLAYED_ELSEWHERE: Mapping[str, ScenarioEntry] = Shipped("program")
+"""Those that programs play, see `mas.gateway`."""
 
 
 def find_scenario(name: str) -> ScenarioEntry:
@@ -98,6 +100,8 @@ def find_scenario(name: str) -> ScenarioEntry:
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
+    if name in PLAYED_ELSEWHERE:
+        return PLAYED_ELSEWHERE[name]
     offered = {point.name: point for point in entry_points(group="mas.scenarios")}
     if name not in offered:
         if is_bridged(name):

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mas.core.errors import ConfigError
+from mas.core.naming import did_you_mean
+from mas.core.scenario import Split
 
 HUB = "hf://"
 _SUFFIXES = (".jsonl", ".ndjson", ".parquet")
+_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "eval", "test": "eval", "validation": "eval"}
 
 
 class DataRow(NamedTuple):
@@ -115,6 +118,32 @@ def _of_splits(path: str, found: Any) -> list[DataRow]:
         for split, rows in found.items()
         for number, values in enumerate(rows, 1)
     ]
+
+
+def split_of(row: DataRow, field: str | None) -> Split | None:
+    """The split that a row says it belongs to, by a field or else by its data set; None: neither says one.
+
+    Raises:
+        ConfigError: the field is missing, or there is no such split.
+    """
+    name = row.split if field is None else field_of(row, field)
+    if name is None and field is None:
+        return None
+    if not isinstance(name, str) or name not in _SPLITS:
+        source = "its split" if field is None else f"field {field!r}"
+        raise ConfigError(f"{row.where}: {source} is {shown(name)}. {did_you_mean(str(name), _SPLITS)}")
+    return _SPLITS[name]
+
+
+def field_of(row: DataRow, field: str) -> Any:
+    """The value of a field.
+
+    Raises:
+        ConfigError: the row has none.
+    """
+    if field not in row.values:
+        raise ConfigError(f"{row.where} has no field {field!r}. {did_you_mean(field, map(str, row.values))}")
+    return row.values[field]
 
 
 def shown(value: object) -> str:

@@ -4,18 +4,15 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
-from itertools import product
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed
-from mas.scenarios.rows import DataRow, read_rows, shown
+from mas.scenarios.rows import DataRow, field_of, read_rows, shown, split_of
 
 Scorer = Literal["exact", "number", "contains", "choice"]
 
@@ -87,14 +84,6 @@ def chosen(text: str, choices: Sequence[str]) -> int | None:
     return number if number < len(choices) else None
 
 
-_SPLITS: Mapping[str, Split] = {
-    "train": "train",
-    "eval": "eval",
-    "test": "eval",
-    "validation": "eval",
-}
-
-
 class QuestionRecord(msgspec.Struct, frozen=True):
     """A question with its answer. `choices`: what it can be, empty where it can be anything."""
 
@@ -145,7 +134,7 @@ def read_questions(
     first: dict[str, tuple[Split, str]] = {}
     for row in read_rows(path):
         question = _question(row, fields, scorer)
-        split = _split(row, fields.split, question, eval_share)
+        split = split_of(row, fields.split) or ("eval" if in_eval(question, eval_share) else "train")
         other, where = first.setdefault(question.content, (split, row.where))
         if other != split:
             raise ConfigError(
@@ -175,7 +164,7 @@ def _remedy(split: str | None) -> str:
 
 
 def _question(row: DataRow, fields: Fields, scorer: Scorer) -> QuestionRecord:
-    text = _value(row, fields.question)
+    text = field_of(row, fields.question)
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(
             f"{row.where}: field {fields.question!r} is {shown(text)}; a question is a text that is not empty"
@@ -193,7 +182,7 @@ def _question(row: DataRow, fields: Fields, scorer: Scorer) -> QuestionRecord:
 
 
 def _choices(row: DataRow, field: str) -> tuple[str, ...]:
-    value = _value(row, field)
+    value = field_of(row, field)
     if not _is_list_of_texts(value) or not 2 <= len(value) <= len(LETTERS):
         raise ConfigError(
             f"{row.where}: field {field!r} is {shown(value)}; a list of 2 to {len(LETTERS)} texts was expected"
@@ -208,7 +197,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _answer(row: DataRow, field: str, choices: Sequence[str]) -> str:
-    value = _value(row, field)
+    value = field_of(row, field)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not choices:
             return str(value)
@@ -219,32 +208,3 @@ def _answer(row: DataRow, field: str, choices: Sequence[str]) -> str:
         return value.strip() if number is None else choices[number]
     wanted = f"a choice, its letter, or a number below {len(choices)}" if choices else "a number or a text"
     raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}; {wanted} was expected")
-
-
-def _split(row: DataRow, field: str | None, question: QuestionRecord, eval_share: float) -> Split:
-    name = row.split if field is None else _value(row, field)
-    if name is None and field is None:
-        return "eval" if in_eval(question, eval_share) else "train"
-    if not isinstance(name, str) or name not in _SPLITS:
-        source = "its split" if field is None else f"field {field!r}"
-        raise ConfigError(f"{row.where}: {source} is {shown(name)}. {did_you_mean(str(name), _SPLITS)}")
-    return _SPLITS[name]
-
-
-def _value(row: DataRow, field: str) -> Any:
-    if field not in row.values:
-        raise ConfigError(f"{row.where} has no field {field!r}. {did_you_mean(field, map(str, row.values))}")
-    return row.values[field]
-
-
-DIGITS = "0123456789"
-
-
-@lru_cache(maxsize=8)
-def largest_digits(eval_share: float) -> Questions:
-    """All four-digit questions, split by content."""
-    every = [QuestionRecord("".join(four), max(four)) for four in product(DIGITS, repeat=4)]
-    return {
-        "train": tuple(one for one in every if not in_eval(one, eval_share)),
-        "eval": tuple(one for one in every if in_eval(one, eval_share)),
-    }
