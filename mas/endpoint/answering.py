@@ -62,7 +62,7 @@ class Answering:
     on_cost: Callable[[int, int], None]
     on_joined: Callable[[int, int], None]
     on_first_token: Callable[[float], None]
-    on_made: Made = lambda wanted, made: None  # noqa: E731
+    on_made: Made = lambda wanted, made: None
     key: str | None = None
     kept: KeptRequests | None = None
     speaking: set[int] = field(default_factory=set)

@@ -20,7 +20,7 @@ class Recording:
     """
 
     request: CompletionRequest | ChatRequest
-    on_made: Made = lambda wanted, made: None  # noqa: E731
+    on_made: Made = lambda wanted, made: None
 
 
 class Recorder(Protocol):

@@ -21,6 +21,7 @@ from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests, check_key_he
 from mas.endpoint.errors import Refused, refusal
 from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
 from mas.endpoint.models import Served
+from mas.endpoint.recording import Recorder, unrecorded
 from mas.endpoint.response_format import EndpointReply, Shape
 from mas.endpoint.responses import ResponsesReply, ResponsesRequest
 from mas.endpoint.teams import TeamModel

@@ -7,6 +7,7 @@ and pays is `mas.gateway`.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -166,7 +167,7 @@ def _team(roles: Sequence[str], max_tokens: int) -> TeamSpec:
     return TeamSpec(
         name=NAME,
         roles={role: RoleSpec(max_tokens=max_tokens) for role in roles},
-        edges=[f"{source} -> {target}" for source, target in zip(places, places[1:], strict=False)],
+        edges=[f"{source} -> {target}" for source, target in pairwise(places)],
         output=roles[-1],
     )
 
@@ -186,8 +187,8 @@ def read_tasks(path: str, split: str | None, eval_share: float) -> Rows:
         other, where = first.setdefault(content, (own, row.where))
         if other != own:
             raise ConfigError(
-                f"{row.where}: this task is in split {own!r}, and in {other!r} at {where}: what is evaluated must not be "
-                "trained on; remove one"
+                f"{row.where}: this task is in split {own!r}, and in {other!r} at {where}: what is evaluated must "
+                "not be trained on; remove one"
             )
         if where == row.where:
             found[own].append(row.values)

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
+from itertools import product
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple
 
@@ -208,3 +210,16 @@ def _answer(row: DataRow, field: str, choices: Sequence[str]) -> str:
         return value.strip() if number is None else choices[number]
     wanted = f"a choice, its letter, or a number below {len(choices)}" if choices else "a number or a text"
     raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}; {wanted} was expected")
+
+
+DIGITS = "0123456789"
+
+
+@lru_cache(maxsize=8)
+def largest_digits(eval_share: float) -> Questions:
+    """All four-digit questions, split by content."""
+    every = [QuestionRecord("".join(four), max(four)) for four in product(DIGITS, repeat=4)]
+    return {
+        "train": tuple(one for one in every if not in_eval(one, eval_share)),
+        "eval": tuple(one for one in every if in_eval(one, eval_share)),
+    }
