@@ -29,6 +29,7 @@ from mas.config.trust import trusting
 from mas.core.errors import ConfigError, Halted, MasError, RunDirectoryError
 from mas.core.printable import printable
 from mas.core.version import VERSION
+from mas.gateway.command import gateway
 from mas.league.command import league
 from mas.observe.command import timeline
 from mas.observe.trust_option import Trust
@@ -71,6 +72,7 @@ app.command()(scenarios)
 app.command()(algorithms)
 app.command()(sandbox)
 app.command()(mcp)
+app.command()(gateway)
 app.command()(tools)
 
 
@@ -297,7 +299,7 @@ def show_config(overrides: Overrides = None) -> None:
 
 _PANELS = {
     "Look": ("scenarios", "algorithms", "graph", "tools", "config", "doctor", "play"),
-    "Train and measure": ("train", "eval", "run", "report", "curves", "timeline", "export", "base"),
+    "Train and measure": ("train", "gateway", "eval", "run", "report", "curves", "timeline", "export", "base"),
     "Compare": ("demo", "study", "league", "bench"),
     "Serve and spread": ("serve", "mcp", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
 }

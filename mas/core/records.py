@@ -39,6 +39,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         task, agent: of all members.
         episode: of a decision the episode, of a tree its name among the trees of the task; empty: all of the task's.
         turn, visit: of a decision; see `Turn`. `state`: fingerprint of environment and messages there.
+            Of a task `visit` is set where turns are compared that are the agent's n-th in their episodes, n = visit.
         path: of a decision in a full tree, the candidates that lie before it, `.0.2`; empty elsewhere.
         attempt: where every attempt of an episode is compared by itself, the number of the attempt; else None.
         step: of training in which the group was sampled, where it waits for late rewards; else None.
@@ -60,7 +61,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "decision":
             text = f"{self.task}/{self.episode}{self.path}/{self.turn}/{self.agent}/{self.visit}/{self.state}"
         else:
-            text = "/".join(part for part in (self.task, self.episode, self.agent) if part)
+            number = str(self.visit) if self.visit else ""
+            text = "/".join(part for part in (self.task, self.episode, self.agent, number) if part)
         text += f"/{self.attempt}" if self.attempt is not None else ""
         return f"{text}@{self.step}" if self.step is not None else text
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
+from mas.scenarios.program import ProgramScenario
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
@@ -196,27 +197,32 @@ async def _keeping(
 
 
 def served_team(session: TeamSession, base: BaseModel) -> Served:
-    """What a team offers: its base, its adapters as the roles that use them, and its team."""
+    """What a team offers: its base, its adapters as the roles that use them, and its team, unless that is a program."""
+    is_program = isinstance(session.scenario, ProgramScenario)
     return Served(
         engine=session.publishing,
-        base=_base_name(session.setup.model.path, set(session.publishing.adapters())),
+        base=base_name(session.setup.model.path, set(session.publishing.adapters())),
         context=base.limits.context,
-        roles=role_models(session, chats=base.chats),
-        teams=(TeamModel.of(session.runtime, session.scenario, chats=base.chats),),
+        roles=role_models(session, session.publishing.adapters(), chats=base.chats),
+        teams=() if is_program else (TeamModel.of(session.runtime, session.scenario, chats=base.chats),),
         created=int(time.time()),
         longest_token=base.tokenizer.longest_token,
     )
 
 
-def role_models(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
-    """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
+def role_models(session: TeamSession, published: Collection[str], *, chats: bool) -> dict[str, RoleModel]:
+    """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it.
+
+    Args:
+        published: adapters; those of other roles are left out.
+    """
     environment = session.scenario.environment()
     environment.reset(session.scenario.task("eval", 0))
     uses = session.setup.sampling_adapters
     sharing: dict[str, dict[str, RoleModel]] = defaultdict(dict)
     for agent, role in session.plan.roles.items():
         adapter = uses.get(role.name)
-        if adapter is not None and adapter in session.publishing.adapters():
+        if adapter is not None and adapter in published:
             seen = environment.observe(role.spec.view or local_name(agent))
             sharing[adapter].setdefault(role.name, _role_model(role, seen, chats=chats))
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
@@ -247,7 +253,7 @@ def _common(roles: list[RoleModel]) -> RoleModel:
     )
 
 
-def _base_name(path: str, taken: set[str]) -> str:
+def base_name(path: str, taken: set[str]) -> str:
     """`tiny`, a hub id, or the last part of a directory; the whole path where an adapter is called so."""
     name = Path(path).resolve().name if Path(path).is_dir() else path
     return path if name in taken else name

@@ -222,9 +222,10 @@ def _wanted(
     own = () if request.ignore_eos else served.engine.stop_ids
     usual = COMPLETION_TOKENS if isinstance(request, CompletionRequest) else None
     usual = None if is_free else role.max_tokens or usual
+    tokens = request.max_tokens or _default_tokens(usual, served.context - len(prompt_ids))
     sampling = Sampling(
         temperature=role.temperature if request.temperature is None else request.temperature,
-        max_tokens=request.max_tokens or _default_tokens(usual, served.context - len(prompt_ids)),
+        max_tokens=tokens if role.most_tokens is None else min(tokens, role.most_tokens),
         stop=tuple(dict.fromkeys((*own, *request.stop_token_ids, *single))),
         top_k=max(request.top_k, 0),
         top_p=request.top_p,

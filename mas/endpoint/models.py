@@ -22,6 +22,7 @@ class RoleModel:
         system: put first in a conversation without a system message; empty: nothing.
         chats: whether a conversation goes through the chat template; False: its texts, line by line, are the prompt.
         max_tokens: None: whatever room there is.
+        most_tokens: of an answer, whatever the client asks for; None: as many as it asks for.
     """
 
     system: str = ""
@@ -29,6 +30,7 @@ class RoleModel:
     max_tokens: int | None = None
     temperature: float = 1.0
     stop: tuple[str, ...] = ()
+    most_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ def _team(roles: Sequence[str], max_tokens: int) -> TeamSpec:
     places = ["start", *roles, "done"]
     return TeamSpec(
         name=NAME,
-        roles={role: RoleSpec(max_tokens=max_tokens) for role in roles},
+        roles={role: RoleSpec(type="executor", max_tokens=max_tokens) for role in roles},
         edges=[f"{source} -> {target}" for source, target in pairwise(places)],
         output=roles[-1],
     )

@@ -20,6 +20,7 @@ from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once
 from mas.training.sampling.sampler import loops_of
 from mas.training.step_metrics import Gate, gates, pass_share
+from mas.training.task_batch import ProgramPlayer
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""
@@ -77,6 +78,7 @@ async def evaluate(
     seed: int = 0,
     progress: Progress = lambda done, of: None,
     scenes: int = 0,
+    programs: ProgramPlayer | None = None,
 ) -> Evaluation:
     """Play the first `tasks` held-out tasks, greedy at temperature 0, sampled as the roles say at None.
 
@@ -86,6 +88,7 @@ async def evaluate(
     Args:
         progress: told after every task.
         scenes: of so many tasks, the first, the record holds what their worlds looked like.
+        programs: play in place of the runtime.
 
     Raises:
         Halted: the team is stopping.
@@ -98,6 +101,10 @@ async def evaluate(
         progress(next(ended), tasks)
         return episode
 
+    if programs is not None:
+        held_out = [scenario.task("eval", index) for index in range(tasks)]
+        on_played = lambda: progress(next(ended), tasks)  # noqa: E731
+        return summarise(await programs.evaluate(held_out, temperature=temperature, seed=seed, on_played=on_played))
     for begin in range(0, tasks, _TOGETHER):
         plays = [
             play_once(

@@ -102,7 +102,8 @@ class BatchesInFlight:
         Args:
             workers: play them; None: the session's lanes do.
         """
-        self._workers = self._rollout.player = workers
+        self._workers = workers
+        self._rollout.player = session.programs or workers
         async with self._resumed_leases:
             for ref, weights in sorted(self._resumed_weights.items(), key=lambda item: item[0].version):
                 store = session.publishing.store

@@ -22,6 +22,7 @@ from mas.tools.recorded import open_tools
 from mas.training.engines import open_peers, served_adapters, start_engine, start_model_endpoint
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
+from mas.training.task_batch import ProgramPlayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,14 @@ class TeamSession:
         engine: where adapters are published; None: nothing can be, as a server or other processes serve the team.
         lanes: the same team as often as batches are in flight at once, each on a bus of its own: each samples with
             adapters of its own.
+        programs: play all tasks in place of the team's graph; None: the graph does.
     """
 
     setup: Setup
     runtime: TeamRuntime
     engine: ServingEngine | None = None
     lanes: Sequence[TeamRuntime] = ()
+    programs: ProgramPlayer | None = None
 
     @property
     def scenario(self) -> Scenario:

@@ -1,11 +1,12 @@
 """What a step plays: the batch of its tasks, and the orders that rollout workers get of it."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
+from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.core.scenario import Pick
 from mas.training.opponents import Matchup
@@ -49,4 +50,22 @@ class TaskPlayer(Protocol):
 
         Raises:
             TrainingError: it cannot be played.
+        """
+
+
+class ProgramPlayer(TaskPlayer, Protocol):
+    """Plays all tasks in programs of the user's, those of evaluations too."""
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the programs play the tasks of the scenario; False: tasks of their own, which are never held out."""
+
+    async def evaluate(
+        self, tasks: Sequence[Task], *, temperature: float | None, seed: int, on_played: Callable[[], None]
+    ) -> list[Episode]:
+        """An episode of each task.
+
+        Args:
+            temperature: of all roles; None: each role's own.
+            on_played: told of every episode.
         """

@@ -235,6 +235,9 @@ class Trainer:
     async def _evaluate(
         self, session: TeamSession, watcher: Watcher, on_phase: Counted, kinds: Sequence[_Kind] = _USUAL
     ) -> None:
+        programs = session.programs
+        if programs is not None and not programs.has_tasks:
+            return
         self.trainable.assign_adapters(session, None)
         tasks, seed = self.setup.train.eval_tasks, self.setup.train.seed
         for name, temperature, scenes in kinds:
@@ -249,6 +252,7 @@ class Trainer:
                     seed=seed,
                     scenes=scenes,
                     progress=told,
+                    programs=programs,
                 )
             if self.progress.step == 0 and found.unplayed == len(found.episodes):  # nor could any in step 1
                 cause = found.episodes[0].cause

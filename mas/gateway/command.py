@@ -1,0 +1,72 @@
+"""`mas gateway`: trains a program of the user's own by its calls of an OpenAI-compatible endpoint."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from mas.api.train import train_setup
+from mas.core.errors import ConfigError
+from mas.core.printable import printable
+from mas.observe.trust_option import Trust
+from mas.runs.overrides import Overrides, configured
+from mas.runs.resolve import with_tasks
+
+
+def gateway(
+    overrides: Overrides = None,
+    host: Annotated[
+        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    idle: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="an episode without a call for so long is given up")
+    ] = 600.0,
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Train a program of your own, an adapter per role: it calls the roles as models of an OpenAI-compatible endpoint.
+
+    The same command again resumes a run that was stopped or killed.
+    """
+    given = [*(overrides or [])]
+    keys = {word.lstrip("+").partition("=")[0] for word in given}
+    if not keys & {"scenario", "scenario.name"}:
+        given.insert(0, "scenario=program")
+    if not keys & {"algorithm", "algorithm.name"}:
+        given.insert(0, "algorithm=parallel_grpo")
+    config, setup = configured(given)
+    if "model" not in keys and "model.path" not in keys:
+        raise ConfigError("say which model is trained: mas gateway model=smollm2, or another one")
+    from mas.endpoint.address import bind, known_hosts
+    from mas.endpoint.command import Entrance
+    from mas.gateway.serving import GatewayLimits, check_program, program_opening
+
+    check_program(setup)
+    key, console = os.environ.get("MAS_API_KEY") or None, Console()
+    with bind(host, port, has_key=key is not None) as listener:
+        opening = program_opening(
+            with_tasks(config, setup),
+            listener,
+            note=lambda text: console.print(Text(printable(text)), soft_wrap=True),
+            entrance=Entrance(key=key, hosts=known_hosts(host)),
+            limits=GatewayLimits(idle_s=idle),
+        )
+        try:
+            train_setup(config, setup, console, from_step=from_step, open_bus=lambda: opening)
+        except KeyboardInterrupt:
+            from mas.training.checkpoint import checkpoint_steps
+
+            saved = checkpoint_steps(Path(config.run_dir) / "checkpoints")
+            what = f"Resume from step {saved[-1]}" if saved else "Nothing was saved yet. Start again"
+            again = shlex.join(["mas", "gateway", *(overrides or [])])
+            Console(stderr=True).print(Text(f"stopped. {what} with: {again}"), soft_wrap=True)
+            raise typer.Exit(130) from None
+    console.print(Text(f"next: mas report {config.run_dir}   mas serve {config.run_dir}", style="dim"), soft_wrap=True)

@@ -1,0 +1,240 @@
+"""An episode as a program played it, and the record that training gets of it.
+
+Nothing is tokenized again: a turn has the ids that the engine was given and drew, with the log-probabilities and
+supports that it drew them with. A role's turns in one episode are rows of one trajectory, or each is its own; see
+`scenario.options.compare`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mas.core.engine import AdapterRef, Tokenizer
+from mas.core.environment import LARGEST
+from mas.core.records import Attempt, Cost, Episode, Group, Line, Turn, facts_of
+from mas.core.seeds import digest
+from mas.endpoint.completions import Completion, Wanted
+from mas.scenarios.program import NAME, OWN_TERM, TERM
+from mas.training.advantages.steps import Anchor
+from mas.training.rewards import OUTCOME, OWN, TEAM
+
+PROGRAM = "program"
+"""Whose failed attempts are noted."""
+Amount = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]
+
+
+class EpisodeEnd(BaseModel):
+    """What a program says at the end of an episode.
+
+    Attributes:
+        reward: of the whole team. rewards: role -> what it alone is paid besides.
+        success: whether the task is solved; None: if the reward is 1 or more.
+        failed: why the episode could not be played; it is played again, and nothing of it is learned.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    reward: Amount | None = None
+    rewards: dict[str, Amount] = Field(default_factory=dict)
+    success: bool | None = None
+    failed: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "EpisodeEnd":
+        if (self.reward is None) == (self.failed is None):
+            raise ValueError("say how it went with reward, or with failed why it could not be played")
+        if self.failed is not None and (self.rewards or self.success is not None):
+            raise ValueError("an episode that failed has no rewards and no success")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One answered call. `number`: of the calls of its role, from 0; `asked`: fingerprint of the request."""
+
+    role: str
+    number: int
+    asked: str
+    wanted: Wanted
+    completions: Sequence[Completion]
+
+    @property
+    def adapter(self) -> AdapterRef | None:
+        """The version that answered."""
+        return self.completions[0].adapter
+
+    @property
+    def cost(self) -> Cost:
+        """Every completion is a call with its prompt."""
+        count = len(self.completions)
+        return Cost(
+            calls=count,
+            prompt_tokens=count * len(self.wanted.prompt_ids),
+            completion_tokens=sum(len(one.token_ids) for one in self.completions),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class ProgramEpisode:
+    """An episode under way.
+
+    Attributes:
+        key: what its program calls it by.
+        begun: role -> calls that have begun. under_way: calls that are not answered yet.
+        touched: when it was last heard of, monotonic seconds.
+    """
+
+    key: str
+    calls: list[RecordedCall] = field(default_factory=list)
+    begun: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    touched: float = field(default_factory=time.monotonic)
+
+    def number_of(self, role: str, asked: str, *, is_retry: bool) -> int:
+        """The number of a call that begins; a retry has that of the equal call whose answer was lost."""
+        if is_retry:
+            for call in reversed(self.calls):
+                if (call.role, call.asked) == (role, asked):
+                    return call.number
+        self.begun[role] += 1
+        return self.begun[role] - 1
+
+    def add(self, call: RecordedCall) -> None:
+        """Note an answer, in place of one that its client did not receive."""
+        self.calls = [one for one in self.calls if (one.role, one.number) != (call.role, call.number)]
+        self.calls.append(call)
+
+    @property
+    def cost(self) -> Cost:
+        """Of what is noted."""
+        return sum((call.cost for call in self.calls), Cost())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeBuilder:
+    """Makes the records of one place: of a task, one of those that are compared.
+
+    Attributes:
+        id, task: as `Episode` has them. seed: of the place.
+        compare: see `mas.scenarios.program.ProgramOptions`.
+    """
+
+    id: str
+    task: str
+    seed: int
+    number: int
+    compare: str
+    tokenizer: Tokenizer
+
+    def played(
+        self, calls: Sequence[RecordedCall], end: EpisodeEnd, attempts: Sequence[Attempt], spent: Cost
+    ) -> Episode:
+        """The record of an episode that was played. `spent`: on attempts before it."""
+        assert end.reward is not None
+        team = {f"{TEAM}{TERM}": end.reward}
+        own = {role: {f"{OWN}{OWN_TERM}": paid} for role, paid in end.rewards.items()}
+        success = end.reward >= 1 if end.success is None else end.success
+        paid = {**team, OUTCOME: float(success)}
+        turns = self._turns(calls, {call.role: paid | own.get(call.role, {}) for call in calls})
+        return self._episode(calls, attempts, spent, success=success, turns=turns, rewards={TERM: end.reward})
+
+    def failed(self, calls: Sequence[RecordedCall], cause: str, attempts: Sequence[Attempt], spent: Cost) -> Episode:
+        """The record of an episode that could not be played. `spent`: on all attempts but the last."""
+        return self._episode(calls, attempts, spent, success=False, turns=(), rewards={}, status="failed", cause=cause)
+
+    def _turns(self, calls: Sequence[RecordedCall], rewards: Mapping[str, Mapping[str, float]]) -> tuple[Turn, ...]:
+        turns: list[Turn] = []
+        visits = Counter[str]()
+        last = {call.role: place for place, call in enumerate(calls)}
+        for place, call in enumerate(calls):
+            visit = visits[call.role]
+            visits[call.role] += 1
+            is_last = last[call.role] == place
+            for index, one in enumerate(call.completions):
+                turns.append(
+                    self._turn(
+                        call, one, place, visit, index,
+                        parent=turns[-1].id if turns else None,
+                        rewards=rewards[call.role],
+                        paid=rewards[call.role] if is_last and index == 0 else {},
+                    )
+                )  # fmt: skip
+        return tuple(turns)
+
+    def _turn(
+        self,
+        call: RecordedCall,
+        one: Completion,
+        place: int,
+        visit: int,
+        index: int,
+        *,
+        parent: str | None,
+        rewards: Mapping[str, float],
+        paid: Mapping[str, float],
+    ) -> Turn:
+        by_turn = self.compare == "turn"
+        return Turn(
+            id=f"{self.id}/{place}/{call.role}/{visit}/{index}",
+            episode=self.id,
+            task=self.task,
+            agent=call.role,
+            role=call.role,
+            turn=place,
+            visit=visit,
+            candidate=self.number,
+            parent=parent,
+            group=Group(kind="task", task=self.task, agent=call.role, visit=visit if by_turn else 0),
+            trajectory=f"{self.id}/{call.role}/{visit}" if by_turn else self.id,
+            prompt_ids=call.wanted.prompt_ids,
+            completion_ids=tuple(one.token_ids),
+            logprobs=tuple(one.logprobs),
+            supports=tuple(one.supports),
+            temperature=call.wanted.sampling.temperature,
+            adapter=one.adapter,
+            seed=call.wanted.seeds[index],
+            finish=one.finish,
+            text=one.text,
+            rewards=dict(rewards),
+            chosen=True,
+            world=NAME,
+            paid=dict(paid),
+            facts=facts_of(Anchor(state=digest(str(call.wanted.prompt_ids)))),
+        )
+
+    def _episode(
+        self, calls: Sequence[RecordedCall], attempts: Sequence[Attempt], spent: Cost, **outcome: object
+    ) -> Episode:
+        cost = sum((call.cost for call in calls), spent)
+        prompts = {
+            digest(call.adapter.name if call.adapter is not None else "", str(call.wanted.prompt_ids)): len(
+                call.wanted.prompt_ids
+            )
+            for call in calls
+        }
+        if spent.prompt_tokens:
+            prompts[f"{self.id}/attempts"] = spent.prompt_tokens
+        return Episode(
+            id=self.id,
+            task=self.task,
+            lines=tuple(self._line(place, call) for place, call in enumerate(calls)),
+            prompt_tokens=cost.prompt_tokens,
+            completion_tokens=cost.completion_tokens,
+            calls=cost.calls,
+            prompts=prompts,
+            length=len(calls),
+            attempts=tuple(attempts),
+            **outcome,  # type: ignore[arg-type]
+        )
+
+    def _line(self, place: int, call: RecordedCall) -> Line:
+        prompt = self.tokenizer.decode(call.wanted.prompt_ids)
+        return Line(turn=place, agent=call.role, prompt=prompt, text=call.completions[0].text)
+
+
+def failed_attempt(number: int, cause: str) -> Attempt:
+    """A try at an episode that came to nothing."""
+    return Attempt(turn=0, agent=PROGRAM, asked=PROGRAM, number=number, purpose="answer", cause=cause)

@@ -1,0 +1,168 @@
+"""The gateway: an endpoint whose clients are trained, as the team of a training run.
+
+opening = program_opening(setup, listener, note=print)
+train_in_directory(config, scenario, opening=opening)
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from starlette.applications import Starlette
+
+from mas.core.errors import ConfigError
+from mas.endpoint.app import build_app
+from mas.endpoint.command import Entrance, base_name, role_models
+from mas.endpoint.models import Served
+from mas.endpoint.server import running
+from mas.gateway.pages import LEASE_WAIT_S, EpisodePages
+from mas.gateway.queue import EpisodeQueue
+from mas.gateway.recorder import EpisodePaths, EpisodeRecorder
+from mas.scenarios.program import NAME, ProgramScenario
+from mas.serving.model import BaseModel
+from mas.training.session import Opening, TeamSession, open_team
+from mas.training.setup import Setup, TrainSetup
+
+LINGER_S = 3.0
+"""How long programs are still told that training is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLimits:
+    """Times in seconds.
+
+    Attributes:
+        idle_s: an episode without a call for so long is given up.
+        wait_s: how long an episode of a program's own task waits for a place.
+        lease_s: how long a program waits for an episode before it is told to ask again.
+        linger_s: how long programs are told that training is over.
+    """
+
+    idle_s: float = 600.0
+    wait_s: float = 300.0
+    lease_s: float = LEASE_WAIT_S
+    linger_s: float = LINGER_S
+
+
+def check_program(setup: Setup) -> None:
+    """Refuse what needs a world that mas plays itself.
+
+    Raises:
+        ConfigError: says what, and what to write.
+    """
+    algorithm, cluster = setup.algorithm, setup.cluster
+    if not isinstance(setup.scenario, ProgramScenario):
+        raise ConfigError(f"mas gateway plays scenario={NAME}, not {setup.scenario.name!r}: leave scenario out")
+    odd: Sequence[tuple[bool, str, str]] = (
+        (algorithm.sampler.mode != "parallel", f"algorithm.sampler.mode={algorithm.sampler.mode} asks several "
+         "candidates of one state, and a program cannot be put back", "choose one with parallel sampling, such as "
+         "algorithm=parallel_grpo"),
+        (algorithm.reward.of in ("attempt", "improvement"), f"algorithm.reward.of={algorithm.reward.of} needs attempts",
+         "leave it out"),
+        (algorithm.is_training_free, "roles that learn as text need prompts of mas", "choose another algorithm"),
+        (algorithm.opponents is not None, "algorithm.opponents needs a game", "leave it out"),
+        (algorithm.warm_start is not None, "algorithm.warm_start plays a team's graph", "leave it out"),
+        (algorithm.sampler.resample is not None, "algorithm.sampler.resample plays more episodes", "leave it out"),
+        (algorithm.sampler.horizon is not None, "algorithm.sampler.horizon ends episodes early", "leave it out"),
+        (algorithm.reward.gain is not None, "algorithm.reward.gain needs a right answer", "leave it out"),
+        (algorithm.reward.partial is not None, "algorithm.reward.partial needs named entities", "leave it out"),
+        (setup.is_served_elsewhere, "adapters are trained on a base that is loaded here", "leave engine=openai out"),
+        (cluster.workers > 0, "cluster.workers play a team's graph", "leave it out"),
+        (setup.train.staleness > 0, "train.staleness plays batches ahead", "leave it out"),
+        (bool(setup.team.tools), "a program calls its tools itself", "leave tools out of the team"),
+    )  # fmt: skip
+    for is_odd, why, remedy in odd:
+        if is_odd:
+            raise ConfigError(f"mas gateway: {why}: {remedy}")
+
+
+def program_opening(
+    setup: TrainSetup | Setup,
+    listener: socket.socket,
+    *,
+    note: Callable[[str], None],
+    entrance: Entrance | None = None,
+    limits: GatewayLimits | None = None,
+) -> Opening:
+    """Puts programs in the place of the team's graph.
+
+    Args:
+        listener: of `mas.endpoint.address.bind`; closed at the end.
+        note: told where programs find it.
+        entrance: who may ask; None: everybody on this machine.
+    """
+    limits = limits or GatewayLimits()
+
+    @asynccontextmanager
+    async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
+        assert base is not None
+        async with open_team(setup, base) as session:
+            queue = _queue(session, base, limits)
+            app = _app(session, base, queue, entrance or Entrance(), limits)
+            async with queue.watching(), running(app, listener) as address:
+                note(_greeting(address, session.setup, has_tasks=queue.has_tasks))
+                try:
+                    yield replace(session, programs=queue)
+                finally:
+                    await queue.close("all steps are done")
+                    await asyncio.sleep(limits.linger_s)
+
+    return opening
+
+
+def _queue(session: TeamSession, base: BaseModel, limits: GatewayLimits) -> EpisodeQueue:
+    setup = session.setup
+    assert isinstance(setup, TrainSetup)
+    assert isinstance(setup.scenario, ProgramScenario)
+    return EpisodeQueue(
+        setup.scenario,
+        setup.arms,
+        session.publishing.tokenizer,
+        candidates=setup.algorithm.sampler.candidates,
+        idle_s=limits.idle_s,
+    )
+
+
+def _app(
+    session: TeamSession, base: BaseModel, queue: EpisodeQueue, entrance: Entrance, limits: GatewayLimits
+) -> Starlette:
+    setup = session.setup
+    used = {one for one in setup.sampling_adapters.values() if one is not None}
+    name = base_name(setup.model.path, used)
+    adapters = {role: one or name for role, one in setup.sampling_adapters.items()}
+    models = role_models(session, used, chats=base.chats)
+    served = Served(
+        engine=session.publishing,
+        base=name,
+        context=base.limits.context,
+        roles={one: replace(model, most_tokens=model.max_tokens) for one, model in models.items()},
+        teams=(),
+        created=int(time.time()),
+        longest_token=base.tokenizer.longest_token,
+    )
+    temperatures = {role: spec.temperature for role, spec in setup.team.roles.items()}
+    app = build_app(
+        served,
+        key=entrance.key,
+        clients=entrance.clients,
+        hosts=entrance.hosts,
+        origins=entrance.origins,
+        recorder=EpisodeRecorder(queue, adapters, temperatures, limits.wait_s),
+    )
+    app.add_middleware(EpisodePaths)
+    app.router.routes.extend(EpisodePages(queue, limits.wait_s, limits.lease_s).routes())
+    return app
+
+
+def _greeting(address: str, setup: Setup, *, has_tasks: bool) -> str:
+    """Where it is, and what a program does."""
+    roles = ", ".join(setup.team.roles)
+    how = (
+        f'for episode in mas.gateway.client.Gateway("{address}").episodes(): ...'
+        if has_tasks
+        else f'base_url="{address}/v1", with the headers X-Mas-Episode and X-Mas-Task'
+    )
+    return f"Programs are trained at {address} as {roles}: {how}"
