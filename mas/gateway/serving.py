@@ -132,7 +132,6 @@ def _app(
     setup = session.setup
     used = {one for one in setup.sampling_adapters.values() if one is not None}
     name = base_name(setup.model.path, used)
-    adapters = {role: one or name for role, one in setup.sampling_adapters.items()}
     models = role_models(session, used, chats=base.chats)
     served = Served(
         engine=session.publishing,
@@ -144,13 +143,21 @@ def _app(
         longest_token=base.tokenizer.longest_token,
     )
     temperatures = {role: spec.temperature for role, spec in setup.team.roles.items()}
+    adapters = {role: one or name for role, one in setup.sampling_adapters.items()}
+    return gateway_app(served, queue, EpisodeRecorder(queue, adapters, temperatures, limits.wait_s), entrance, limits)
+
+
+def gateway_app(
+    served: Served, queue: EpisodeQueue, recorder: EpisodeRecorder, entrance: Entrance, limits: GatewayLimits
+) -> Starlette:
+    """The endpoint with the pages of episodes."""
     app = build_app(
         served,
         key=entrance.key,
         clients=entrance.clients,
         hosts=entrance.hosts,
         origins=entrance.origins,
-        recorder=EpisodeRecorder(queue, adapters, temperatures, limits.wait_s),
+        recorder=recorder,
     )
     app.add_middleware(EpisodePaths)
     app.router.routes.extend(EpisodePages(queue, limits.wait_s, limits.lease_s).routes())

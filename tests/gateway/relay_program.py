@@ -1,6 +1,7 @@
-"""A program that plays `relay` by calls of a planner and an executor, with the prompts that the tiny base was taught."""
+"""A program that plays `relay` by calls of a planner and an executor, with prompts that the tiny base was taught."""
 
 import json
+import os
 import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,9 +35,8 @@ def write_tasks(path: Path, train: int, held_out: int) -> Path:
 
 def post(url: str, content: Mapping[str, Any], **headers: str) -> dict[str, Any]:
     """A request as JSON."""
-    request = urllib.request.Request(
-        url, json.dumps(content).encode(), {"Content-Type": "application/json", **headers}, method="POST"
-    )
+    own = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('MAS_API_KEY', 'none')}"}
+    request = urllib.request.Request(url, json.dumps(content).encode(), own | headers, method="POST")
     with urllib.request.urlopen(request, timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found

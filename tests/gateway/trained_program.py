@@ -8,6 +8,7 @@ from rich.console import Console
 
 from mas.config.load import load_config
 from mas.endpoint.address import bind
+from mas.endpoint.command import Entrance
 from mas.gateway.serving import GatewayLimits, check_program, program_opening
 from mas.runs.resolve import resolve, with_tasks
 from mas.runs.train import train_in_directory
@@ -22,8 +23,6 @@ def train_program(
     overrides: Sequence[str], run: Path, programs: Programs, limits: GatewayLimits = QUICK, key: str | None = None
 ) -> tuple[TrainingOutcome, object]:
     """Train while programs play in a thread; how training ended, and what the programs returned."""
-    from mas.endpoint.command import Entrance
-
     config = load_config(["scenario=program", "algorithm=parallel_grpo", *overrides, f"run_dir={run}"])
     setup = resolve(config)
     check_program(setup)
@@ -35,9 +34,19 @@ def train_program(
 
         async def both() -> tuple[TrainingOutcome, object]:
             playing = asyncio.create_task(asyncio.to_thread(programs, f"http://{host}:{port}"))
-            outcome = await asyncio.to_thread(
-                train_in_directory, config, setup.scenario, console=Console(quiet=True), opening=opening, played=setup
+            training = asyncio.create_task(
+                asyncio.to_thread(
+                    train_in_directory,
+                    config,
+                    setup.scenario,
+                    console=Console(quiet=True),
+                    opening=opening,
+                    played=setup,
+                )
             )
-            return outcome, await playing
+            await asyncio.wait({playing, training}, return_when=asyncio.FIRST_EXCEPTION)
+            if playing.done():
+                playing.result()  # a training whose programs fail would wait for ever
+            return await training, await playing
 
         return asyncio.run(both())
