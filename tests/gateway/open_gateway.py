@@ -73,11 +73,12 @@ async def open_gateway(
     candidates: int = 2,
     has_tasks: bool = True,
     compare: str = "turn",
+    rows: Mapping[Any, Sequence[Mapping[str, Any]]] = ROWS,
     limits: GatewayLimits = GatewayLimits(idle_s=10, wait_s=0.05, lease_s=0.05),  # noqa: B008 - it is frozen
 ) -> AsyncIterator[OpenGateway]:
     """A gateway for two roles."""
     options = ProgramOptions(roles=ROLES, compare=compare)  # type: ignore[arg-type]
-    scenario = ListedProgramScenario(options, ROWS) if has_tasks else ProgramScenario(options, None)
+    scenario = ListedProgramScenario(options, rows) if has_tasks else ProgramScenario(options, None)
     engine, now = ScriptedEngine(answer, (*ROLES, "other"), context=100_000), [0.0]
     queue = EpisodeQueue(
         scenario,

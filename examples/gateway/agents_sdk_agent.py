@@ -1,0 +1,59 @@
+"""An agent of OpenAI's Agents SDK that is trained as it is: `finder` says who is asked about, `reader` the number.
+
+    python examples/lookups.py > lookups.jsonl
+    mas gateway model=smollm2 scenario.options.path=lookups.jsonl scenario.options.roles=[finder,reader] \
+        scenario.options.max_tokens=6 run_dir=runs/lookup-sdk
+    python examples/gateway/agents_sdk_agent.py      # in another terminal, with openai-agents 0.24
+"""
+
+import asyncio
+import re
+import sys
+
+from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from openai import AsyncOpenAI
+
+from mas.gateway.client import Gateway
+
+AT_ONCE = 16
+"""Episodes that are played at the same time."""
+
+
+async def answer(client: AsyncOpenAI, question: str) -> str:
+    """The agents: who is asked about, and then what that person has."""
+    finder = Agent(
+        name="finder",
+        instructions="Answer with a name.",
+        model=OpenAIChatCompletionsModel("finder", openai_client=client),
+    )
+    reader = Agent(
+        name="reader",
+        instructions="Answer with a number.",
+        model=OpenAIChatCompletionsModel("reader", openai_client=client),
+    )
+    jobs, counts, asked = question.split(". ")
+    _, _, things, _, _, job, _ = asked.split()
+    person = await Runner.run(finder, f"{jobs}. What is the name of the {job}?")
+    found = await Runner.run(reader, f"{counts}. How many {things} does {person.final_output.strip()} have?")
+    return str(found.final_output)
+
+
+async def play(gateway: Gateway) -> None:
+    """One episode after the other, until training is over."""
+    episodes = gateway.episodes()
+    while (episode := await asyncio.to_thread(next, episodes, None)) is not None:
+        with episode:
+            async with AsyncOpenAI(base_url=episode.base_url, api_key="none") as client:
+                said = await answer(client, episode.task["question"])
+            number = re.search(r"[0-9]+", said)
+            episode.end(float(number is not None and int(number[0]) == episode.task["answer"]))
+
+
+async def main(url: str = "http://127.0.0.1:8000") -> None:
+    """Play several episodes at once."""
+    set_tracing_disabled(True)
+    await asyncio.gather(*(play(Gateway(url)) for _ in range(AT_ONCE)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
