@@ -19,6 +19,7 @@ from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.registry import PLAYED_ELSEWHERE
 
 
 def test_without_overrides_only_presets_differ_from_the_defaults() -> None:
@@ -28,7 +29,7 @@ def test_without_overrides_only_presets_differ_from_the_defaults() -> None:
 
 
 def test_every_built_in_scenario_has_a_preset() -> None:
-    assert set(presets("scenario")) == set(SCENARIOS)
+    assert set(presets("scenario")) == {*SCENARIOS, *PLAYED_ELSEWHERE}
 
 
 PAIRS = tuple(product(presets("scenario"), presets("algorithm")))
