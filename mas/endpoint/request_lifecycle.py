@@ -220,7 +220,7 @@ class _Call:
             key=key,
             kept=kept,
         )
-        async with gate.connected(receive), gate.places(request.n):
+        async with gate.connected(receive), gate.places(request.completions):
             await answering.run()
         self.exchange.health.is_good = True
 
