@@ -1,27 +1,21 @@
 """Prompts that come back with their log-probabilities, and several prompts in one request."""
 
 import gc
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-import torch
 from clients import client, echo, offer, pieces, playing, problem
 from conftest import BaseFor
 from loud import loud_adapter
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from plain import LogProbs, plain_logprobs
 
 from mas.endpoint import RoleModel, build_app
-from mas.observe.files import write_directory_atomic
-from mas.serving.adapter_files import to_files
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
 
 TEXTS = ("E0723;a>", "P01>", "E00-11;DR>U", "E")
-LogProbs = Callable[[str, Sequence[int]], torch.Tensor]
-"""(adapter, ids) -> the log-probabilities [L - 1, V] that a plain model gives at every place but the first."""
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +34,8 @@ async def engine(base: BaseModel) -> AsyncIterator[TransformersEngine]:
 
 @pytest.fixture(scope="module")
 def plain(base: BaseModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogProbs]:
-    """transformers and PEFT alone, with the adapters read from files; no line of mas computes here."""
-    folder = tmp_path_factory.mktemp("peft")
-    for number, name in enumerate("ab", start=1):
-        write_directory_atomic(folder / name, to_files(loud_adapter(base, number), base.origin))
-    model: Any = PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(base.name, dtype=torch.float32), folder / "a", adapter_name="a"
-    )
-    model.load_adapter(folder / "b", adapter_name="b")
-
-    def logprobs(adapter: str, ids: Sequence[int]) -> torch.Tensor:
-        model.set_adapter(adapter)
-        with torch.no_grad():
-            return torch.log_softmax(model(input_ids=torch.tensor([list(ids)])).logits[0, :-1].float(), -1)
-
-    yield logprobs
+    adapters = {name: loud_adapter(base, number) for number, name in enumerate("ab", start=1)}
+    yield plain_logprobs(base, adapters, tmp_path_factory.mktemp("peft"))
     gc.collect()
 
 
