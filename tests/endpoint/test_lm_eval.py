@@ -123,11 +123,7 @@ def test_log_likelihoods_are_those_of_a_plain_model(
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = {
-        "base_url": f"{address}/completions",
-        "tokenizer": base.name,
-        "tokenizer_backend": "huggingface",
-    } | options
+    usual = {"base_url": f"{address}/completions", "tokenizer": base.name, "tokenizer_backend": "huggingface"}
     found = evaluated(tasks, "local-completions", ["choices", "texts"], monkeypatch, **usual | options)
     right, encode = [], base.tokenizer.encode
     for row, sample in zip(ROWS, found["samples"]["choices"], strict=True):
