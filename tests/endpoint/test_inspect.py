@@ -13,6 +13,7 @@ import httpx
 import pytest
 from clients import offer, playing
 from loopback import in_thread
+from pages import blocks
 from served import serving, trained
 
 import mas
@@ -168,24 +169,36 @@ def test_further_epochs_are_sampled_anew_and_one_sample_at_a_time_is_the_same(ev
     assert len({tuple(texts) for texts in said.values()}) > 1
 
 
+def of_the_page(run: Path) -> str:
+    """The ten lines of the page on evaluation, for this run."""
+    (block,) = blocks("docs/evaluation.md", "python")
+    assert block.file == "held_out.py"
+    return block.text.replace("runs/relay", str(run))
+
+
 @pytest.mark.slow
-@pytest.mark.nightly
-def test_ten_lines_of_a_user_are_enough(run: Path, tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log")
-    (tmp_path / "held_out.py").write_text(
-        "from inspect_ai import Task, task\n\nimport mas\n\n\n"
-        f"@task\ndef relay(tasks: int = 3) -> Task:\n    return mas.inspect_task({str(run)!r}, tasks=tasks)\n"
-    )
-    command = [sys.executable, "-m", "inspect_ai", "eval", "held_out.py", "-T", "tasks=2", "--display", "plain"]
-    command += ["--log-dir", "logs"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = (tmp_path / "logs").iterdir()
-    found = log.read_eval_log(str(path))
-    assert found.status == "success"
-    assert [sample.id for sample in found.samples] == [
+def test_the_ten_lines_of_the_page_are_enough(evaluate: Eval, run: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(of_the_page(run), "held_out.py", "exec"), names)  # noqa: S102 - our own page
+    samples = of_samples(evaluate(names["relay"](tasks=2)))
+    assert [sample.id for sample in samples] == [
         episode.task for episode in mas.evaluate(run, tasks=2, quiet=True)["trained"].episodes
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_command_of_inspect_plays_them(run: Path, tmp_path: Path) -> None:
+    logs = pytest.importorskip("inspect_ai.log")
+    (tmp_path / "held_out.py").write_text(of_the_page(run))
+    command = [sys.executable, "-m", "inspect_ai", "eval", "held_out.py", "-T", "tasks=2", "--display", "plain"]
+    done = subprocess.run(
+        [*command, "--log-dir", "logs"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "logs").iterdir()
+    found = logs.read_eval_log(str(path))
+    assert (found.status, len(found.samples)) == ("success", 2)
     assert "Traceback" not in done.stdout + done.stderr
     assert "never" not in done.stderr, "no coroutine or task is left"
 

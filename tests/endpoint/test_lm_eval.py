@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from clients import offer
 from conftest import BaseFor
 from loopback import in_thread
 from loud import loud_adapter
+from pages import blocks, prose
 from plain import LogProbs, plain_logprobs
 
 from mas.endpoint import RoleModel, build_app, running
@@ -167,3 +169,19 @@ def test_texts_are_generated(
         right.append(text.partition(">")[0])
     assert said == right
     assert any(said)
+
+
+def test_the_task_of_the_page_is_evaluated(
+    address: str, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = pytest.importorskip("lm_eval.tasks")
+    (block,) = blocks("docs/evaluation.md", "text")
+    (row,) = re.findall(r"`(\{.question.*\})`", prose("docs/evaluation.md"))
+    monkeypatch.chdir(tmp_path)
+    Path("animals.yaml").write_text(block.text.replace("data_files", f"cache_dir: {tmp_path / 'cache'}, data_files"))
+    Path("animals.jsonl").write_text(f"{row}\n" * 3)
+    options = {"base_url": f"{address}/completions", "tokenizer": base.name, "tokenizer_backend": "huggingface"}
+    tasks = manager.TaskManager(include_path=".", include_defaults=False)
+    found = evaluated(tasks, "local-completions", ["animals"], monkeypatch, **options, batch_size=8)
+    assert [len(sample["resps"]) for sample in found["samples"]["animals"]] == [2, 2, 2]
+    assert found["results"]["animals"]["acc,none"] in (0, 1)
