@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mas import protocols as protocols
     from mas.api.evaluate import evaluate as evaluate
     from mas.api.evaluate import evaluate_async as evaluate_async
+    from mas.api.inspect_task import inspect_task as inspect_task
     from mas.api.league import League as League
     from mas.api.run import Run as Run
     from mas.api.team import Team as Team
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "evaluate_async",
+    "inspect_task",
     "load_config",
     "load_run_config",
     "protocols",
@@ -49,6 +51,7 @@ _HOMES = {
     **dict.fromkeys(("evaluate", "evaluate_async"), "mas.api.evaluate"),
     **dict.fromkeys(("train", "train_async"), "mas.api.train"),
     "League": "mas.api.league",
+    "inspect_task": "mas.api.inspect_task",
     "Run": "mas.api.run",
     "Team": "mas.api.team",
     "questions": "mas.api.train",

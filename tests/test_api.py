@@ -24,7 +24,7 @@ from mas.core.errors import ConfigError
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
     names = {"League", "Run", "Team", "__version__", "evaluate", "load_config", "load_run_config"}
-    names |= {"evaluate_async", "protocols", "questions", "train", "train_async", "trusting"}
+    names |= {"evaluate_async", "inspect_task", "protocols", "questions", "train", "train_async", "trusting"}
     assert set(mas.__all__) == names
     for name in mas.__all__:
         assert getattr(mas, name) is not None
@@ -43,6 +43,7 @@ def test_every_public_name_method_and_value_is_documented() -> None:
     lacking = [name for name, value in objects.items() if not inspect.getdoc(value)]
     assert lacking == []
     raising = ["train", "evaluate", "questions", "Team", "Run", "Run.play", "Run.ask", "Run.export", "Run.report"]
+    raising += ["inspect_task"]
     raising += ["Run.curves", "Run.metrics", "Team.load", "Team.save", "League.play", "load_config", "load_run_config"]
     raising += [f"protocols.{name}" for name in mas.protocols.__all__ if name not in ("solo", "plan_execute")]
     assert [name for name in raising if "Raises:" not in str(inspect.getdoc(objects[name]))] == []

@@ -126,6 +126,18 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
+class TokenScores(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model says of L tokens that are given, each after those before it.
+
+    Attributes:
+        logprobs: L log-probabilities at temperature 1, in nats.
+        alternatives: as in `Generation`, of the same distribution; empty where none were asked for.
+    """
+
+    logprobs: tuple[float, ...]
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
     """Text to ids and back. `begin`: ids that the model expects before every text, often none."""
@@ -230,6 +242,20 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Finish what is in flight and free the engine; safe to call twice."""
+
+
+@runtime_checkable
+class AlternativesScorer(Protocol):
+    """What an engine has beside `Engine` that also gives the most likely tokens at the places that it scores."""
+
+    async def score_alternatives(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None, *, count: int
+    ) -> TokenScores:
+        """As `Engine.score`, with the `count` most likely tokens at every place of the completion.
+
+        Raises:
+            As `Engine.score`. RefusedRequest: `count` is more than an engine gives.
+        """
 
 
 EngineT = TypeVar("EngineT", bound=Engine)

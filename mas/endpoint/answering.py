@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,12 +10,14 @@ from mas.core.bus import Gap, Restart
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.endpoint.completions import (
+    Alternatives,
+    AnsweredPrompt,
     Delta,
     Made,
     Wanted,
+    answer_prompt,
     complete,
     has_grammar,
-    score_prompt,
     seeds_of,
     texts_of,
     wanted_chat,
@@ -28,7 +30,7 @@ from mas.endpoint.limits import PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.response_format import EndpointReply, Json, Shape
 from mas.endpoint.teams import TeamModel, TeamTurn
-from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.endpoint.wire import ChatRequest, CompletionRequest, Prompt
 from mas.runtime.payloads import Piece
 
 NOBODY: AdapterRef | None = None
@@ -36,7 +38,8 @@ NOBODY: AdapterRef | None = None
 
 _MEMBERS_OWN = (
     "max_tokens", "stop", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs", "top_logprobs",
-    "prompt_logprobs", "top_p", "top_k", "min_p", "response_format", "structured_outputs", "tools", "tool_choice",
+    "prompt_logprobs", "echo", "top_p", "top_k", "min_p", "response_format", "structured_outputs", "tools",
+    "tool_choice",
 )  # fmt: skip
 """Options that a team cannot honour: its members have their own limits, and their tokens are not shown."""
 
@@ -81,34 +84,51 @@ class Answering:
             return
         if self.request.return_messages:
             raise Refused(400, "return_messages is for teams: a role sends no messages", param="return_messages")
-        texts, has_form = texts_of(self.served, model, self.request), has_grammar(self.request)
-        wanted = await self.prompts.read(texts, lambda: self._wanted(model), is_slow=has_form)
-        await (self._stream(wanted) if self.request.stream else self._whole(wanted))
+        prompts = self.request.prompts if isinstance(self.request, CompletionRequest) else ("",)
+        wanted = [await self._read(model, prompt) for prompt in prompts]
+        await (self._stream(wanted[0]) if self.request.stream else self._whole(wanted))
 
-    def _wanted(self, model: str | None) -> Wanted:
+    async def _read(self, model: str | None, prompt: Prompt) -> Wanted:
+        """What one prompt asks for; a conversation has messages instead."""
+        texts, has_form = texts_of(self.served, model, self.request, prompt), has_grammar(self.request)
+        return await self.prompts.read(texts, lambda: self._wanted(model, prompt), is_slow=has_form)
+
+    def _wanted(self, model: str | None, prompt: Prompt) -> Wanted:
         if isinstance(self.request, ChatRequest):
             return wanted_chat(self.served, model, self.request)
-        return wanted_completion(self.served, model, self.request)
+        return wanted_completion(self.served, model, self.request, prompt)
 
-    async def _whole(self, wanted: Wanted) -> None:
-        engine, shape = self.served.engine, self.shape
-        is_scored = isinstance(self.request, CompletionRequest) and self.request.prompt_logprobs is not None
-        prompt = shape.prompt(wanted.prompt_ids, await score_prompt(engine, wanted) if is_scored else None)
+    async def _whole(self, wanted: Sequence[Wanted]) -> None:
+        prompt = sum(len(one.prompt_ids) for one in wanted)
         try:
-            made = await complete(engine, wanted)
+            made = await together([answer_prompt(self.served.engine, one) for one in wanted], "prompt")
         except asyncio.CancelledError:  # by a client that left, or a time limit
-            self.on_cost(len(wanted.prompt_ids), 0)
+            self.on_cost(prompt, 0)
             raise
-        self.on_made(wanted, made)
-        choices = []
-        for one in made:
-            reader = self._reader(one.index)
-            text = reader.add(one.text, is_last=True)
-            choice = shape.choice(one.index, text, one.finish, one.stop_reason, reader.calls)
-            choices.append(choice | shape.tokens(one.index, one.token_ids, one.logprobs, one.alternatives) | prompt)
-        generated = sum(len(one.token_ids) for one in made)
-        self.on_cost(len(wanted.prompt_ids), generated)
-        await self.reply.whole(shape.whole(choices, made[0].adapter, len(wanted.prompt_ids), generated))
+        for answered in made:
+            self.on_made(answered.wanted, answered.completions)
+        choices = [choice for number, one in enumerate(made) for choice in self._choices(number, one)]
+        completions = [one for answered in made for one in answered.completions]
+        generated = sum(len(one.token_ids) for one in completions)
+        self.on_cost(prompt, generated)
+        await self.reply.whole(self.shape.whole(choices, completions[0].adapter, prompt, generated))
+
+    def _choices(self, number: int, answered: AnsweredPrompt) -> Iterator[Json]:
+        """The choices of a prompt, the `number`-th of the request."""
+        shape, wanted, scores = self.shape, answered.wanted, answered.scores
+        prompt = shape.prompt(wanted.prompt_ids, scores.logprobs)
+        for one in answered.completions:
+            index = number * self.request.n + one.index
+            reader = self._reader(index)
+            text = (wanted.echo or "") + reader.add(one.text, is_last=True)
+            choice = shape.choice(index, text, one.finish, one.stop_reason, reader.calls)
+            ids: Sequence[int] = one.token_ids
+            logprobs: Sequence[float | None] = one.logprobs
+            alternatives: Alternatives = one.alternatives
+            if wanted.echo is not None and scores.logprobs is not None:
+                ids, logprobs = [*wanted.prompt_ids, *ids], [*scores.logprobs, *logprobs]
+                alternatives = [*scores.alternatives, *alternatives]
+            yield choice | shape.tokens(index, ids, logprobs, alternatives, one.token_ids) | prompt
 
     async def _stream(self, wanted: Wanted) -> None:
         made = await complete(self.served.engine, wanted, lambda delta: self._tell(wanted, delta))
@@ -239,9 +259,10 @@ def _situation(request: CompletionRequest | ChatRequest) -> str:
             why = "its members have their own, and what they say to each other is not shown"
             raise Refused(400, f"{name} is not possible with a team: {why}", param=name, code="unsupported_option")
     if isinstance(request, CompletionRequest):
-        if isinstance(request.prompt, str):
-            return request.prompt
-        raise Refused(400, "a team is asked with text, not with token ids", param="prompt")
+        prompt, *others = request.prompts
+        if isinstance(prompt, str) and not others:
+            return prompt
+        raise Refused(400, "a team is asked with one text, not with several or with token ids", param="prompt")
     said = [message.content for message in request.messages if message.role == "user"]
     if not said:
         raise Refused(400, "there is no message of the user, which describes the team's situation", param="messages")

@@ -9,16 +9,25 @@ string begins: what may be the beginning of one is held back while tokens come.
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mas.core.concurrency import together
-from mas.core.engine import AdapterRef, Engine, Generation, Grammar, Request, Sampling, Tokenizer
+from mas.core.engine import (
+    AdapterRef,
+    AlternativesScorer,
+    Engine,
+    Generation,
+    Grammar,
+    Request,
+    Sampling,
+    Tokenizer,
+)
 from mas.endpoint.errors import Refused
 from mas.endpoint.formats import format_of
 from mas.endpoint.function_calls import Calling, prompt_with_functions
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.stop_finder import StopFinder
-from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Sampled
+from mas.endpoint.wire import ChatMessage, ChatRequest, CompletionRequest, Prompt, Sampled
 from mas.serving.detokenizer import Detokenizer
 
 COMPLETION_TOKENS = 16
@@ -34,6 +43,8 @@ class Wanted:
 
     Attributes:
         stops: texts that end a completion; those of one token end it in the engine already.
+        echo: the prompt's text, where choices begin with it; is_echo_only: where they are nothing else.
+        scored: how many of the most likely tokens are wanted beside each of the prompt's; None: it is not scored.
         reasons: stop token id -> what the answer gives as the reason, for those that the request named.
     """
 
@@ -43,6 +54,9 @@ class Wanted:
     stops: tuple[str, ...]
     reasons: Mapping[int, str | int]
     adapter: str | None
+    echo: str | None = None
+    is_echo_only: bool = False
+    scored: int | None = None
 
     @property
     def has_long_stops(self) -> bool:
@@ -113,6 +127,11 @@ class Completion:
             adapter=self.adapter,
         )
 
+    def drop(self) -> None:
+        """Leave out what was generated, for a request that wants nothing but its prompt."""
+        self.text, self.finish, self.stop_reason = "", "length", None
+        self.token_ids, self.logprobs, self.alternatives = [], [], []
+
     def _say(self, text: str) -> bool:
         """Add certain text; True when a stop string has ended the completion."""
         safe, found = self.finder.add(text)
@@ -132,15 +151,21 @@ Made = Callable[[Wanted, Sequence[Completion]], None]
 """Told the completions of a request, once all of them are complete."""
 
 
-def wanted_completion(served: Served, adapter: str | None, request: CompletionRequest) -> Wanted:
-    """What a raw prompt asks for."""
+def wanted_completion(served: Served, adapter: str | None, request: CompletionRequest, prompt: Prompt) -> Wanted:
+    """What one of the request's prompts asks for."""
     tokenizer = served.engine.tokenizer
-    if isinstance(request.prompt, str):
+    if isinstance(prompt, str):
         begin = tokenizer.begin if request.add_special_tokens else ()
-        prompt_ids = begin + tokenizer.encode(request.prompt)
+        prompt_ids = begin + tokenizer.encode(prompt)
     else:
-        prompt_ids = request.prompt
-    return _wanted(served, adapter, request, prompt_ids, format_of(request))
+        prompt_ids = prompt
+    wanted = _wanted(served, adapter, request, prompt_ids, format_of(request))
+    scored = None if request.prompt_logprobs is None else 0
+    if not request.echo:
+        return replace(wanted, scored=scored)
+    echo = prompt if isinstance(prompt, str) else tokenizer.decode(prompt_ids)
+    scored = scored if request.logprobs is None else request.logprobs
+    return replace(wanted, echo=echo, is_echo_only=request.max_tokens == 0, scored=scored)
 
 
 def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wanted:
@@ -156,16 +181,16 @@ def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wa
     return _wanted(served, adapter, request, prompt_ids, grammar, is_free=bool(calling.tools))
 
 
-def texts_of(served: Served, adapter: str | None, request: Sampled) -> list[str]:
-    """All that must be tokenized for a request."""
+def texts_of(served: Served, adapter: str | None, request: Sampled, prompt: Prompt | None) -> list[str]:
+    """All that must be tokenized for a request, or for one prompt of it."""
     texts = [*(request.stop or ())]
     if isinstance(request, ChatRequest):
         texts += [message.content for message in request.messages]
         texts += [call.function.arguments for message in request.messages for call in message.tool_calls]
         texts += [text for tool in request.tools for text in tool.function.texts]
         texts.append(served.role(adapter).system)
-    elif isinstance(request, CompletionRequest) and isinstance(request.prompt, str):
-        texts.append(request.prompt)
+    elif isinstance(prompt, str):
+        texts.append(prompt)
     return texts
 
 
@@ -221,8 +246,8 @@ def _wanted(
     single = _single_tokens(tokenizer, stops)
     own = () if request.ignore_eos else served.engine.stop_ids
     usual = COMPLETION_TOKENS if isinstance(request, CompletionRequest) else None
-    usual = None if is_free else role.max_tokens or usual
-    tokens = request.max_tokens or _default_tokens(usual, served.context - len(prompt_ids))
+    usual, room = None if is_free else role.max_tokens or usual, served.context - len(prompt_ids)
+    tokens = _default_tokens(usual, room) if request.max_tokens is None else max(1, request.max_tokens)
     sampling = Sampling(
         temperature=role.temperature if request.temperature is None else request.temperature,
         max_tokens=tokens if role.most_tokens is None else min(tokens, role.most_tokens),
@@ -289,8 +314,56 @@ async def _stream(engine: Engine, wanted: Wanted, one: Completion, tell: Tell | 
                 return
 
 
-async def score_prompt(engine: Engine, wanted: Wanted) -> list[float | None]:
-    """Log-probability (temperature 1) of every prompt token given those before it; the first has none."""
-    if len(wanted.prompt_ids) == 1:
-        return [None]
-    return [None, *await engine.score(wanted.prompt_ids[:1], wanted.prompt_ids[1:], wanted.adapter)]
+@dataclass(frozen=True, slots=True)
+class PromptScores:
+    """Of every prompt token its log-probability (temperature 1) given those before it; the first has none.
+
+    Attributes:
+        logprobs: None: it was not scored.
+        alternatives: of every token, none of the first; empty: they were not asked for.
+    """
+
+    logprobs: Sequence[float | None] | None = None
+    alternatives: Alternatives = ()
+
+
+async def score_prompt(engine: Engine, wanted: Wanted) -> PromptScores:
+    """What the model says of the prompt, as far as it is wanted.
+
+    Raises:
+        Refused: the engine does not give the most likely tokens. Otherwise as `Engine.score`.
+    """
+    first, others, count = wanted.prompt_ids[:1], wanted.prompt_ids[1:], wanted.scored
+    if count is None:
+        return PromptScores()
+    if count and not isinstance(engine, AlternativesScorer):
+        why = "this engine does not give the most likely tokens of a prompt; engine=transformers and engine=vllm do"
+        raise Refused(400, f"echo with logprobs={count} is not possible: {why}. logprobs=0 is", param="logprobs")
+    if not others:
+        return PromptScores([None], [()] if count else ())
+    if not count or not isinstance(engine, AlternativesScorer):
+        return PromptScores([None, *await engine.score(first, others, wanted.adapter)])
+    scores = await engine.score_alternatives(first, others, wanted.adapter, count=count)
+    return PromptScores([None, *scores.logprobs], [(), *scores.alternatives])
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredPrompt:
+    """One prompt with what the model says of it, and its completions."""
+
+    wanted: Wanted
+    scores: PromptScores
+    completions: Sequence[Completion]
+
+
+async def answer_prompt(engine: Engine, wanted: Wanted) -> AnsweredPrompt:
+    """Score a prompt, as far as that is wanted, and complete it.
+
+    Raises:
+        As `score_prompt` and `Engine.generate`.
+    """
+    scores, completions = await score_prompt(engine, wanted), await complete(engine, wanted)
+    if wanted.is_echo_only:
+        for one in completions:
+            one.drop()
+    return AnsweredPrompt(wanted, scores, completions)

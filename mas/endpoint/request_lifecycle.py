@@ -227,7 +227,7 @@ class _Call:
                 key=key,
                 kept=kept,
             )
-            async with gate.places(request.n):
+            async with gate.places(request.completions):
                 await answering.run()
         self.exchange.health.is_good = True
 

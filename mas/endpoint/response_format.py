@@ -35,7 +35,7 @@ class Shape:
         self._tokenizer = tokenizer
         self._id = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{uuid4().hex}"
         self._created = int(time.time())
-        self._offsets = [0] * request.n
+        self._offsets = [0] * request.completions
 
     def whole(self, choices: Iterable[Json], ref: AdapterRef | None, prompt: int, generated: int) -> Json:
         """The answer in one piece."""
@@ -96,32 +96,33 @@ class Shape:
         self,
         index: int,
         ids: Sequence[int],
-        logprobs: Sequence[float],
+        logprobs: Sequence[float | None],
         alternatives: Sequence[Sequence[tuple[int, float]]] = (),
+        generated: Sequence[int] | None = None,
     ) -> Json:
         """What a choice says of its next tokens, as far as the request asked for it.
 
         Args:
+            logprobs: None for a prompt's first token.
             alternatives: of each token, the most likely ones at its place; empty: they were not asked for.
+            generated: those of the ids that are not the prompt's; None: all.
         """
-        fields: Json = {"token_ids": list(ids)} if self.request.return_token_ids else {}
+        own = ids if generated is None else generated
+        fields: Json = {"token_ids": list(own)} if self.request.return_token_ids else {}
         if not self.has_logprobs:
             return fields
         words = [self._word(token) for token in ids]
-        values = [max(value, LOWEST) for value in logprobs]
+        values = [None if value is None else max(value, LOWEST) for value in logprobs]
         others = [[(self._word(token), max(value, LOWEST)) for token, value in place] for place in alternatives]
+        places = zip(words, values, others or [[]] * len(words), strict=True)
         if self.is_chat:
-            others = others or [[]] * len(words)
-            content = [_chat_logprob(*one) for one in zip(words, values, others, strict=True)]
-            return fields | {"logprobs": {"content": content}}
-        own = list(zip(words, values, strict=True))
-        told = [dict(place) | dict([one]) for place, one in zip(others or [[]] * len(own), own, strict=True)]
-        return fields | {"logprobs": self._logprobs(index, words, values, told)}
+            return fields | {"logprobs": {"content": [_chat_logprob(*place) for place in places]}}
+        return fields | {"logprobs": self._logprobs(index, words, values, [_likely(*place) for place in places])}
 
     def prompt(self, ids: Sequence[int], logprobs: Sequence[float | None] | None) -> Json:
         """What a choice says of the prompt's tokens, as far as the request asked for it."""
         fields: Json = {"prompt_token_ids": list(ids)} if self.request.return_token_ids else {}
-        if logprobs is None:
+        if logprobs is None or getattr(self.request, "prompt_logprobs", None) is None:
             return fields
         scored = [
             None if value is None else {str(token): self._scored(token, value)}
@@ -129,7 +130,9 @@ class Shape:
         ]
         return fields | {"prompt_logprobs": scored}
 
-    def _logprobs(self, index: int, words: list[str], values: list[float], told: list[dict[str, float]]) -> Json:
+    def _logprobs(
+        self, index: int, words: list[str], values: list[float | None], told: list[dict[str, float] | None]
+    ) -> Json:
         offsets = []
         for word in words:
             offsets.append(self._offsets[index])
@@ -169,11 +172,21 @@ def _usage(prompt: int, generated: int) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
-def _chat_logprob(word: str, value: float, others: Sequence[tuple[str, float]]) -> Json:
+def _likely(word: str, value: float | None, others: Sequence[tuple[str, float]]) -> dict[str, float] | None:
+    """The most likely tokens at a place and the one that stands there; of several with one text the most likely."""
+    if value is None:
+        return None
+    told: dict[str, float] = {}
+    for other, own in (*others, (word, value)):
+        told[other] = max(own, told.get(other, own))
+    return told
+
+
+def _chat_logprob(word: str, value: float | None, others: Sequence[tuple[str, float]]) -> Json:
     return _said(word, value) | {"top_logprobs": [_said(other, own) for other, own in others]}
 
 
-def _said(word: str, value: float) -> Json:
+def _said(word: str, value: float | None) -> Json:
     return {"token": word, "logprob": value, "bytes": list(word.encode())}
 
 

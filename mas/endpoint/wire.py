@@ -24,6 +24,8 @@ LONGEST_NAME = 256
 MOST_MESSAGES = 4096
 MOST_TOOLS = 128
 MOST_FIELDS = 256
+MOST_COMPLETIONS = 128
+"""Of one request, all its prompts together."""
 StopIds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, max_length=256)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 StopTexts = Annotated[tuple[StopText, ...], Field(strict=False, max_length=64)]
@@ -59,7 +61,7 @@ class Sampled(Wire):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] = 0
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    n: Annotated[int, Field(ge=1, le=128)] = 1
+    n: Annotated[int, Field(ge=1, le=MOST_COMPLETIONS)] = 1
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     stop: StopTexts | None = None
     stop_token_ids: StopIds = ()
@@ -72,34 +74,69 @@ class Sampled(Wire):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
 
+    @property
+    def completions(self) -> int:
+        """How many are asked for in all."""
+        return self.n
+
     @field_validator("stop", mode="before")
     @classmethod
     def _one_stop(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
 
+Prompt = str | tuple[int, ...]
+
+
 class CompletionRequest(Sampled):
-    """A raw prompt, as text or token ids.
+    """A raw prompt, as text or token ids, or several of them.
 
     Attributes:
+        prompt: each of several is continued `n` times, with the same seeds as if it were alone.
+        max_tokens: 0 only with `echo`: nothing but the prompt is returned.
+        echo: whether choices begin with the prompt, and `logprobs` with those of its tokens, of temperature 1.
         logprobs: those of the chosen tokens, and of so many of the most likely ones; None: none.
         prompt_logprobs: 0: those of the prompt's own tokens; None: none.
         add_special_tokens: whether a text begins with what the model expects before every text.
     """
 
-    prompt: str | tuple[int, ...]
+    prompt: Prompt | tuple[Prompt, ...]
+    max_tokens: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
+    )
+    echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     prompt_logprobs: Literal[0] | None = None
     add_special_tokens: bool = True
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _one_prompt(cls, value: object) -> object:
-        if isinstance(value, list) and all(type(token) is int for token in value):
-            return tuple(value)
-        if not isinstance(value, str):
-            raise ValueError("a text or a list of token ids was expected; several prompts need several requests")
+    def _read_prompt(cls, value: object) -> object:
+        if isinstance(value, list) and value and all(isinstance(one, str | list) for one in value):
+            if len(value) > MOST_COMPLETIONS:
+                raise ValueError(f"{len(value)} prompts are too many: at most {MOST_COMPLETIONS} in one request")
+            return tuple([_one_prompt(one) for one in value])
+        return _one_prompt(value)
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """All prompts, also a single one."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        texts = tuple([one for one in self.prompt if not isinstance(one, int)])
+        return texts or (tuple([token for token in self.prompt if isinstance(token, int)]),)
+
+    @property
+    def completions(self) -> int:
+        return self.n * len(self.prompts)
+
+
+def _one_prompt(value: object) -> Prompt:
+    if isinstance(value, str):
         return value
+    if isinstance(value, list) and all(type(token) is int for token in value):
+        return tuple(value)
+    raise ValueError("a text, a list of token ids, or a list of several of these was expected")
 
 
 def joined_parts(value: object, kinds: Sequence[str]) -> object:
@@ -212,7 +249,7 @@ def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
     fields = {name: value for name, value in given.items() if value is not None and name not in LABELS}
     if len(fields) > MOST_FIELDS:
         raise Refused(400, f"{len(fields)} options are too many: there are fewer than {MOST_FIELDS}")
-    for name in [name for name in fields if name in NEUTRAL]:
+    for name in [name for name in fields if name in NEUTRAL and name not in kind.model_fields]:
         _check_neutral(name, fields.pop(name))
     if {"max_tokens", "max_completion_tokens"} <= fields.keys():
         raise Refused(400, "max_tokens and max_completion_tokens mean the same: give one of them", param="max_tokens")
@@ -224,6 +261,8 @@ def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
         raise _problem(error, kind) from None
     if isinstance(request, Sampled):
         _check_stream(request)
+    if isinstance(request, CompletionRequest):
+        _check_completion(request)
     if isinstance(request, ChatRequest) and request.top_logprobs and not request.logprobs:
         raise Refused(400, "top_logprobs is only possible with logprobs: true", param="top_logprobs")
     return request
@@ -232,8 +271,21 @@ def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
 def _check_stream(request: Sampled) -> None:
     if request.stream_options is not None and not request.stream:
         raise Refused(400, "stream_options is only possible with stream: true", param="stream_options")
-    if request.stream and isinstance(request, CompletionRequest) and request.prompt_logprobs is not None:
-        raise Refused(400, "prompt_logprobs cannot be streamed: leave out stream", param="prompt_logprobs")
+
+
+def _check_completion(request: CompletionRequest) -> None:
+    if request.completions > MOST_COMPLETIONS:
+        many = f"{len(request.prompts)} prompts with n={request.n} are {request.completions} completions"
+        raise Refused(400, f"{many}: at most {MOST_COMPLETIONS} are possible in one request", param="prompt")
+    if request.max_tokens == 0 and not request.echo:
+        raise Refused(400, "max_tokens=0 is only possible with echo: true; give at least 1", param="max_tokens")
+    if not request.stream:
+        return
+    if request.prompt_logprobs is not None or request.echo:
+        name = "echo" if request.echo else "prompt_logprobs"
+        raise Refused(400, f"{name} cannot be streamed: leave out stream", param=name)
+    if len(request.prompts) > 1:
+        raise Refused(400, "several prompts cannot be streamed: leave out stream, or send one prompt", param="prompt")
 
 
 def _object(body: bytes) -> dict[str, Any]:

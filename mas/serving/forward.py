@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
+from mas.core.engine import TokenScores
 from mas.core.errors import ModelError
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights, segments_of
@@ -39,11 +40,12 @@ _sizes: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """One prompt and completion with its adapter."""
+    """One prompt and completion with its adapter. `alternatives`: how many of the most likely tokens each place has."""
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
     weights: AdapterWeights | None = None
+    alternatives: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,27 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Scored
 
 def completion_logprobs(model: nn.Module, bank: AdapterBank, rows: Sequence[ScoredRow]) -> list[tuple[float, ...]]:
     """Log-probabilities (temperature 1) of every row's completion tokens, all in one pass."""
-    found: list[tuple[float, ...]] = []
+    return [one.logprobs for one in _completion_scores(model, bank, rows)]
+
+
+def _completion_scores(model: nn.Module, bank: AdapterBank, rows: Sequence[ScoredRow]) -> list[TokenScores]:
     with torch.no_grad():
-        for row, logits_LV in zip(rows, completion_logits(model, bank, rows), strict=True):
-            own_LV = logits_LV[-len(row.completion_ids) :]
-            tokens_L1 = torch.tensor(row.completion_ids, device=own_LV.device)[:, None]
-            found.append(tuple(torch.log_softmax(own_LV, -1).gather(-1, tokens_L1)[:, 0].tolist()))
-    return found
+        logits_NLV = completion_logits(model, bank, rows)
+        return [
+            _token_scores(row, logits_LV[-len(row.completion_ids) :].log_softmax(-1))
+            for row, logits_LV in zip(rows, logits_NLV, strict=True)
+        ]
+
+
+def _token_scores(row: ScoredRow, logprobs_LV: Tensor) -> TokenScores:
+    """What a row's log-probabilities at the places of its completion say of its tokens."""
+    tokens_L1 = torch.tensor(list(row.completion_ids), device=logprobs_LV.device)[:, None]
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
+    if row.alternatives:
+        top = logprobs_LV.topk(min(row.alternatives, logprobs_LV.shape[-1]))
+        places = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        alternatives = tuple(tuple(zip(tokens, values, strict=True)) for tokens, values in places)
+    return TokenScores(logprobs=tuple(logprobs_LV.gather(-1, tokens_L1)[:, 0].tolist()), alternatives=alternatives)
 
 
 def right_aligned(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
@@ -231,9 +247,14 @@ def prefill(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
     return _prefill_padded(base, prompts) if forest is None else _prefill_trees(base, prompts, forest)
 
 
-@torch.inference_mode()
 def score_rows(base: BaseModel, rows: Sequence[ScoredRow]) -> list[tuple[float, ...]]:
     """Log-probabilities (temperature 1) of every row's completion tokens, all in one pass."""
+    return [one.logprobs for one in score_tokens(base, rows)]
+
+
+@torch.inference_mode()
+def score_tokens(base: BaseModel, rows: Sequence[ScoredRow]) -> list[TokenScores]:
+    """The scores of every row's completion tokens, with the alternatives that it asks for, all in one pass."""
     first: dict[int, int] = {}
     for row in rows:
         first.setdefault(id(row.weights), len(first))
@@ -241,12 +262,12 @@ def score_rows(base: BaseModel, rows: Sequence[ScoredRow]) -> list[tuple[float, 
     texts = [Prompt((*rows[n].prompt_ids, *rows[n].completion_ids[:-1]), rows[n].weights) for n in order]
     forest = forest_of(base, texts)
     if forest is None:
-        return completion_logprobs(base.model, base.bank, rows)
+        return _completion_scores(base.model, base.bank, rows)
     found = _score_trees(base, [rows[n] for n in order], forest)
-    return [one for _, one in sorted(zip(order, found, strict=True))]
+    return [one for _, one in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
 
-def _score_trees(base: BaseModel, rows: Sequence[ScoredRow], forest: Forest) -> list[tuple[float, ...]]:
+def _score_trees(base: BaseModel, rows: Sequence[ScoredRow], forest: Forest) -> list[TokenScores]:
     """A place from which several tokens are predicted is read once."""
     places = [path[len(row.prompt_ids) - 1 :] for row, path in zip(rows, forest.paths, strict=True)]
     readings = {place: number for number, place in enumerate(dict.fromkeys(one for own in places for one in own))}
@@ -255,6 +276,6 @@ def _score_trees(base: BaseModel, rows: Sequence[ScoredRow], forest: Forest) -> 
     logprobs_RV = Head.of(base.model).logits(hidden_RD).log_softmax(-1)
     found = []
     for row, own in zip(rows, places, strict=True):
-        picked = torch.tensor([readings[place] for place in own]), torch.tensor(list(row.completion_ids))
-        found.append(tuple(logprobs_RV[picked[0].to(device), picked[1].to(device)].tolist()))
+        readings_L = torch.tensor([readings[place] for place in own], device=device)
+        found.append(_token_scores(row, logprobs_RV[readings_L]))
     return found

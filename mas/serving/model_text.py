@@ -132,6 +132,16 @@ def check_unrestricted(sampling: Sampling) -> None:
         )
 
 
+def check_alternatives(count: int) -> None:
+    """Refuse more alternatives of a token than engines give.
+
+    Raises:
+        RefusedRequest: says how many are possible.
+    """
+    if not 0 <= count <= MOST_ALTERNATIVES:
+        raise RefusedRequest(f"alternatives is {count}; it must be from 0 to {MOST_ALTERNATIVES}")
+
+
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
     """What a model can take: token ids below `vocabulary`, and `context` tokens in all."""
@@ -167,8 +177,7 @@ class ModelLimits:
             raise RefusedRequest(f"top_p is {sampling.top_p}; it must be above 0 and at most 1 (no limit)")
         if not 0 <= sampling.min_p <= 1:
             raise RefusedRequest(f"min_p is {sampling.min_p}; it must be from 0 (no limit) to 1")
-        if not 0 <= sampling.alternatives <= MOST_ALTERNATIVES:
-            raise RefusedRequest(f"alternatives is {sampling.alternatives}; it must be from 0 to {MOST_ALTERNATIVES}")
+        check_alternatives(sampling.alternatives)
         self.check_tokens(request.prompt_ids, sampling.max_tokens)
 
     def check_stream(self, request: Request) -> None:
@@ -181,12 +190,13 @@ class ModelLimits:
         if len(request.seeds) > 1:
             raise RefusedRequest(f"a stream is one completion; {len(request.seeds)} seeds were given")
 
-    def check_score(self, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> None:
+    def check_score(self, prompt_ids: Sequence[int], completion_ids: Sequence[int], alternatives: int = 0) -> None:
         """Refuse what cannot be scored.
 
         Raises:
             RefusedRequest: says which value is wrong and what was possible.
         """
+        check_alternatives(alternatives)
         if not completion_ids:
             raise RefusedRequest("nothing to score: completion_ids is empty")
         self.check_tokens(prompt_ids, len(completion_ids))

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from mas.core.engine import AdapterRef, Generation, Grammar, Request
+from mas.core.engine import AdapterRef, Generation, Grammar, Request, TokenScores
 from mas.core.errors import EngineError
 from mas.serving.base_measures import check_decoding
 from mas.serving.decode import Batch, DecodeJob, PendingCompletion
-from mas.serving.forward import ScoredRow, score_rows
+from mas.serving.forward import ScoredRow, score_tokens
 from mas.serving.grammar import Grammars, Matcher
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, check_version
@@ -25,6 +25,8 @@ from mas.serving.store import AdapterStore
 
 SETTLE_ROUNDS = 64
 """Event-loop rounds without a new request after which decoding continues: a message needs fewer to reach its agent."""
+_MOST_LOGITS = 2**28
+"""Logits of one scoring pass of several texts, at most: 1 GiB in float32."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +59,7 @@ class TransformersEngine:
         self._places: dict[DecodeJob, PendingCompletion] = {}
         self._grammars = Grammars(base.text)
         self._batch = Batch(base, self._grammars)
-        self._scoring: dict[asyncio.Future[tuple[float, ...]], ScoredRow] = {}
+        self._scoring: dict[asyncio.Future[TokenScores], ScoredRow] = {}
         self._compiling: set[asyncio.Future[Matcher]] = set()
         self._scorer: asyncio.Task[None] | None = None
         self._decode_task: asyncio.Task[None] | None = None
@@ -118,13 +120,25 @@ class TransformersEngine:
         async with self.store.lease(adapter) as version:
             return await self.score_version(version, prompt_ids, completion_ids)
 
+    async def score_alternatives(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None, *, count: int
+    ) -> TokenScores:
+        """See `AlternativesScorer`."""
+        async with self.store.lease(adapter) as version:
+            return await self._scores(version, prompt_ids, completion_ids, count)
+
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
+        return (await self._scores(version, prompt_ids, completion_ids, 0)).logprobs
+
+    async def _scores(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int], count: int
+    ) -> TokenScores:
         self._check_open()
-        self.base.limits.check_score(prompt_ids, completion_ids)
-        row = ScoredRow(prompt_ids, completion_ids, None if version is None else version.weights)
-        scored: asyncio.Future[tuple[float, ...]] = asyncio.get_running_loop().create_future()
+        self.base.limits.check_score(prompt_ids, completion_ids, count)
+        row = ScoredRow(prompt_ids, completion_ids, None if version is None else version.weights, count)
+        scored: asyncio.Future[TokenScores] = asyncio.get_running_loop().create_future()
         self._scoring[scored] = row
         if self._scorer is None or self._scorer.done():
             self._scorer = asyncio.create_task(self._score(), name="engine-scores")
@@ -143,9 +157,9 @@ class TransformersEngine:
             rows = [self._scoring[scored] for scored in taken]
             if not rows:
                 break
-            found: list[tuple[float, ...]] | Exception
+            found: list[TokenScores] | Exception
             try:
-                found = await asyncio.get_running_loop().run_in_executor(self._worker, score_rows, self.base, rows)
+                found = await asyncio.get_running_loop().run_in_executor(self._worker, score_tokens, self.base, rows)
             except Exception as error:  # noqa: BLE001 - the boundary: it is the error of those who wait for these rows
                 found = error
             for number, scored in enumerate(taken):
@@ -157,13 +171,16 @@ class TransformersEngine:
                 else:
                     scored.set_result(found[number])
 
-    def _scorable(self) -> list[asyncio.Future[tuple[float, ...]]]:
+    def _scorable(self) -> list[asyncio.Future[TokenScores]]:
         """The oldest waiting scores that find room in one pass; one at least, where any waits."""
-        options, widest = self.base.options, 0
-        taken: list[asyncio.Future[tuple[float, ...]]] = []
+        options, vocabulary = self.base.options, self.base.limits.vocabulary
+        widest = longest = 0
+        taken: list[asyncio.Future[TokenScores]] = []
         for scored, row in self._scoring.items():
             widest = max(widest, len(row.prompt_ids) + len(row.completion_ids))
-            if taken and (len(taken) == options.max_batch or widest * (len(taken) + 1) > options.max_batch_tokens):
+            longest, rows = max(longest, len(row.completion_ids)), len(taken) + 1
+            is_wide = widest * rows > options.max_batch_tokens or longest * rows * vocabulary > _MOST_LOGITS
+            if taken and (len(taken) == options.max_batch or is_wide):
                 break
             taken.append(scored)
         return taken

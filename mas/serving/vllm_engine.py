@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from mas.config.options import EngineOptions
 from mas.core.concurrency import together
-from mas.core.engine import AdapterRef, Generation, Request, Sampling
+from mas.core.engine import AdapterRef, Generation, Request, Sampling, TokenScores
 from mas.core.errors import EngineError, EngineLost, ModelError
 from mas.serving.adapter_files import VersionFiles
 from mas.serving.grammar import Grammars
@@ -137,19 +137,35 @@ class VllmEngine:
             async with self.store.lease(adapter) as version:
                 return await self.score_version(version, prompt_ids, completion_ids)
 
+    async def score_alternatives(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None, *, count: int
+    ) -> TokenScores:
+        """See `AlternativesScorer`."""
+        with self._flights.accepted():
+            async with self.store.lease(adapter) as version:
+                return await self._scores(version, prompt_ids, completion_ids, count)
+
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        self.base.limits.check_score(prompt_ids, completion_ids)
+        return (await self._scores(version, prompt_ids, completion_ids, 0)).logprobs
+
+    async def _scores(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int], count: int
+    ) -> TokenScores:
+        self.base.limits.check_score(prompt_ids, completion_ids, count)
         ids = [*prompt_ids, *completion_ids]
         if len(ids) == self.base.limits.context:
             raise EngineError(
                 f"{len(ids)} tokens fill the context, and vLLM draws one behind what it scores: score fewer"
             )
-        options = {"max_tokens": 1, "prompt_logprobs": 0, "temperature": 1.0}
+        options = {"max_tokens": 1, "prompt_logprobs": count, "temperature": 1.0}
         output = await self._guarded(lambda llm: self._last(llm, ids, options, version))
         found = output.prompt_logprobs[len(prompt_ids) :]
-        return tuple(entry[token].logprob for entry, token in zip(found, completion_ids, strict=True))
+        return TokenScores(
+            logprobs=tuple(entry[token].logprob for entry, token in zip(found, completion_ids, strict=True)),
+            alternatives=_likeliest(found, count),
+        )
 
     async def close(self) -> None:
         try:

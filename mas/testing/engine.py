@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mas.core.engine import AdapterRef, Engine, Request, Sampling
+from mas.core.engine import AdapterRef, AlternativesScorer, Engine, Request, Sampling
 from mas.core.errors import EngineError, UnknownAdapter
 
 CLOSE = 1e-4
@@ -239,6 +239,26 @@ class EngineContract:
         with pytest.raises(UnknownAdapter):
             await engine.score(ids, ids, "no such adapter")
         assert len(await engine.score(ids, ids)) == len(ids)
+
+    async def test_the_most_likely_tokens_beside_scores_are_scored_alike(self, engine: Engine) -> None:
+        if not isinstance(engine, AlternativesScorer):
+            pytest.skip("this engine scores without alternatives")
+        prompt, *others = engine.tokenizer.encode(self.texts[1])
+        for adapter in ADAPTERS:
+            found = await engine.score_alternatives((prompt,), others, adapter, count=3)
+            assert found.logprobs == pytest.approx(await engine.score((prompt,), others, adapter), abs=CLOSE)
+            for place, (own, top) in enumerate(zip(found.logprobs, found.alternatives, strict=True)):
+                before = (prompt, *others[:place])
+                single = [(await engine.score(before, (token,), adapter))[0] for token, _ in top]
+                assert [value for _, value in top] == pytest.approx(single, abs=CLOSE)
+                assert single == sorted(single, reverse=True)
+                assert len(top) == 3
+                assert own <= top[0][1]
+                assert own == dict(top).get(others[place], own)
+        with pytest.raises(EngineError, match="from 0 to 20"):
+            await engine.score_alternatives((prompt,), others, count=21)
+        with pytest.raises(UnknownAdapter):
+            await engine.score_alternatives((prompt,), others, "no such adapter", count=1)
 
     async def test_a_cancelled_request_leaves_the_others_fine(self, engine: Engine) -> None:
         requests = [self.request(engine, number, adapter=adapter) for number, adapter in enumerate(ADAPTERS)]

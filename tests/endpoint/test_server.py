@@ -202,7 +202,7 @@ async def test_counters_add_up() -> None:
             for _ in range(count):
                 await asking.post("/v1/completions", json=RAW | {"model": model, "n": 2})
         await asking.post("/v1/chat/completions", json=HELLO | {"stream": True})
-        for wrong in ({"model": "nobody"}, {"echo": True}, {"max_tokens": 10_000}):
+        for wrong in ({"model": "nobody"}, {"suffix": "end"}, {"max_tokens": 10_000}):
             await asking.post("/v1/completions", json=RAW | wrong)
         counts = await measured(asking)
     assert {name: value for name, value in counts.items() if name.startswith("requests_total")} == {

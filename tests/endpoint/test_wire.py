@@ -30,7 +30,9 @@ def test_every_neutral_option_is_tested() -> None:
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_an_unsupported_option_is_refused_by_name_and_its_neutral_values_pass(name: str) -> None:
-    for base, kind in ((RAW, CompletionRequest), (HELLO, ChatRequest)):
+    kinds: list[tuple[dict[str, Any], type[CompletionRequest] | type[ChatRequest]]]
+    kinds = [(RAW, CompletionRequest), (HELLO, ChatRequest)]
+    for base, kind in [(base, kind) for base, kind in kinds if name not in kind.model_fields]:
         with pytest.raises(Refused, match=name) as caught:
             read_request(json.dumps({**base, name: UNSUPPORTED[name]}).encode(), kind)
         assert (caught.value.status, caught.value.param) == (400, name)
@@ -46,7 +48,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"temperature": "1"}, "temperature", "number"),
     ({"temperature": -0.1}, "temperature", "greater than or equal to 0"),
     ({"temperature": float("nan")}, "temperature", "finite"),
-    ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+    ({"max_tokens": -1}, "max_tokens", "greater than or equal to"),
     ({"max_tokens": 1.5}, "max_tokens", "integer"),
     ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "give one"),
     ({"top_p": 0}, "top_p", "greater than 0"),
@@ -79,7 +81,7 @@ def test_a_wrong_value_is_refused_with_its_place(more: dict[str, Any], param: st
 @pytest.mark.parametrize(
     ("more", "param", "message"),
     [
-        ({"prompt": ["a", "b"]}, "prompt", "several prompts need several requests"),
+        ({"prompt": ["a", 1]}, "prompt", "a list of several of these"),
         ({"prompt": [1, True]}, "prompt", "list of token ids"),
         ({"prompt": None}, "prompt", "missing"),
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),

@@ -291,13 +291,13 @@ async def test_prompts_of_an_episode_are_scored_in_one_pass(
     retrieval: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, passes = served.TransformersEngine(retrieval), []
-    score = served.score_rows
+    score = served.score_tokens
 
-    def counted(base: BaseModel, rows: Sequence[Any]) -> list[tuple[float, ...]]:
+    def counted(base: BaseModel, rows: Sequence[Any]) -> list[Any]:
         passes.append(len(rows))
         return score(base, rows)
 
-    monkeypatch.setattr(served, "score_rows", counted)
+    monkeypatch.setattr(served, "score_tokens", counted)
     prompts = [tuple(range(5, 5 + length)) for length in (3, 9, 5, 7)]
     completions = [(8, 9), (8,), (8, 9, 7), (6,)]
     alone = [await engine.score(*pair) for pair in zip(prompts, completions, strict=True)]
