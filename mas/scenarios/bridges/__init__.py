@@ -8,6 +8,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 PREFIX = {
+    "gymnasium": "mas.scenarios.bridges.gymnasium",
     "jaxmarl": "mas.scenarios.bridges.jaxmarl",
     "open_spiel": "mas.scenarios.bridges.open_spiel",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
