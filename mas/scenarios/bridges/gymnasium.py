@@ -1,6 +1,6 @@
 """Environments of Gymnasium (MIT) with one player: `gymnasium:FrozenLake-v1(is_slippery=false)`, and classes of users.
 
-Those with numbered actions (`Discrete`) are games whose actions are words; those with texts as actions (`Text`) are not.
+Those with numbered actions (`Discrete`) are games, whose actions are words here; those with texts (`Text`) are not.
 Gymnasium's own are copied. A copy of any other plays the actions again from the seed when it is first used, and is
 refused where that leads elsewhere.
 
