@@ -35,6 +35,8 @@ REWARD = "reward"
 """The option of a scenario that names a function to import, `package.module:function` or `path/file.py:function`."""
 _GYMNASIUM = "gymnasium:"
 """What an id begins with whose rest may name a user's class."""
+_OPENENV = "openenv:"
+"""What an id begins with whose rest is the address of a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,17 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
             name = value.removeprefix(_GYMNASIUM).partition("(")[0]
             if is_code(name):
                 yield Access("code", f"import {_function(name)}", key, {key: value})
+        elif isinstance(value, str) and value.startswith(_OPENENV):
+            yield _environment_server(value.removeprefix(_OPENENV), key)
         else:
             yield from _path_accesses(value, key, run)
+
+
+def _environment_server(name: str, key: str) -> Access:
+    url, _, options = name.partition("(")
+    variable = re.search(r"key_env\s*=\s*([^,)\s]+)", options)
+    also = f" with the key in the environment variable {_plain(variable[1])}" if variable else ""
+    return Access("server", f"send requests to {_plain(url)}{also}", key, {key: f"{_OPENENV}{name}"})
 
 
 def _path_accesses(options: object, prefix: str, run: Path | None) -> Iterator[Access]:

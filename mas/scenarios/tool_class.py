@@ -57,6 +57,7 @@ def tools_of(made: Any) -> Toolbox:
     Raises:
         ConfigError: one is asynchronous, or has no docstring, or a parameter without a type that JSON can hold.
     """
+    kind: Any = type(made)
     return Toolbox(
         Tool(
             name=name,
@@ -64,7 +65,7 @@ def tools_of(made: Any) -> Toolbox:
             parameters=method.parameters,
             function=partial(_perform, getattr(made, name), method.called),
         )
-        for name, method in _methods(type(made)).items()
+        for name, method in _methods(kind).items()
     )
 
 

@@ -11,6 +11,7 @@ PREFIX = {
     "gymnasium": "mas.scenarios.bridges.gymnasium",
     "jaxmarl": "mas.scenarios.bridges.jaxmarl",
     "open_spiel": "mas.scenarios.bridges.open_spiel",
+    "openenv": "mas.scenarios.bridges.openenv",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
     "reasoning_gym": "mas.scenarios.reasoning.reasoning_gym",
     "textarena": "mas.scenarios.bridges.textarena",

@@ -7,7 +7,6 @@ refused where that leads elsewhere.
 Leaves out: environments whose actions are vectors or whose observations are pictures; vectorised environments; windows.
 """
 
-import json
 import re
 import weakref
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.core.user_code import load_module
 from mas.scenarios.bridges.gymnasium_games import GAMES, Described, GymnasiumGame
-from mas.scenarios.bridges.packages import load_package
+from mas.scenarios.bridges.packages import load_package, read_options
 from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied, drawing_from
 from mas.scenarios.game import TERM, GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
@@ -54,7 +53,7 @@ def open_environment(name: str) -> Environment:
     match = _ID.fullmatch(name)
     if match is None:
         raise ConfigError(f"gymnasium:{name}: write NAME or NAME(OPTION=VALUE,OPTION=VALUE)")
-    short, options = match["name"], _options(name, match["options"] or "")
+    short, options = match["name"], read_options(f"gymnasium:{name}", match["options"] or "")
     gymnasium = load_package("gymnasium", EXTRA)
     if ":" not in short and short not in GAMES:
         raise ConfigError(
@@ -73,19 +72,6 @@ def open_environment(name: str) -> Environment:
         )
         return ReplayEnvironment(spec, partial(TextPlay, make, game))
     raise ConfigError(f"gymnasium:{name} has actions {space}: a team can act by numbers (Discrete) or texts (Text)")
-
-
-def _options(name: str, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        key, mark, value = part.partition("=")
-        if not mark or not key.strip().isidentifier():
-            raise ConfigError(f"gymnasium:{name}: {part!r} is no option; write OPTION=VALUE")
-        try:
-            found[key.strip()] = json.loads(value.strip().lower() if value.strip() in ("True", "False") else value)
-        except ValueError:
-            found[key.strip()] = value.strip()
-    return found
 
 
 def _maker(gymnasium: Any, short: str) -> Callable[..., Any]:
