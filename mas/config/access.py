@@ -33,6 +33,10 @@ CONFIG_FILE = "config.yaml"
 _SUFFIXES = (".yaml", ".yml")
 REWARD = "reward"
 """The option of a scenario that names a function to import, `package.module:function` or `path/file.py:function`."""
+_GYMNASIUM = "gymnasium:"
+"""What an id begins with whose rest may name a user's class."""
+_OPENENV = "openenv:"
+"""What an id begins with whose rest is the address of a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
 
 
 def option_accesses(options: object, prefix: str, run: Path | None = None) -> Iterator[Access]:
-    """What options of a scenario name: a reward function, whatever the type of its value, and paths.
+    """What options of a scenario name: a reward function, whatever the type of its value, classes, and paths.
 
     Args:
         prefix: of their dotted keys. run: paths inside this directory are no accesses; None: all are.
@@ -93,8 +97,21 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
     for key, value in scalars(options, prefix):
         if (key == own or key.startswith(f"{own}.")) and value is not None:
             yield Access("code", f"import {_function(str(value))}", key, {key: value})
+        elif isinstance(value, str) and value.startswith(_GYMNASIUM):
+            name = value.removeprefix(_GYMNASIUM).partition("(")[0]
+            if is_code(name):
+                yield Access("code", f"import {_function(name)}", key, {key: value})
+        elif isinstance(value, str) and value.startswith(_OPENENV):
+            yield _environment_server(value.removeprefix(_OPENENV), key)
         else:
             yield from _path_accesses(value, key, run)
+
+
+def _environment_server(name: str, key: str) -> Access:
+    url, _, options = name.partition("(")
+    variable = re.search(r"key_env\s*=\s*([^,)\s]+)", options)
+    also = f" with the key in the environment variable {_plain(variable[1])}" if variable else ""
+    return Access("server", f"send requests to {_plain(url)}{also}", key, {key: f"{_OPENENV}{name}"})
 
 
 def _path_accesses(options: object, prefix: str, run: Path | None) -> Iterator[Access]:

@@ -21,7 +21,7 @@ from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
 
 _LONGEST = 80
-BRIDGES = ("jaxmarl", "open_spiel", "pettingzoo", "reasoning_gym", "textarena", "textworld")
+BRIDGES = ("gymnasium", "jaxmarl", "open_spiel", "openenv", "pettingzoo", "reasoning_gym", "textarena", "textworld")
 """What ids of environments of other libraries begin with."""
 _ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
 _CRITIC = "algorithm.critic."

@@ -45,7 +45,8 @@ class GameEnvironment:
 
     Fields of a view: `seat` (its name), `seen`, `legal` (one action per line, empty while others move) and `note` (how
     many tries are left, empty before the first miss). The one term is `payoff`: what a seat's total changed by, for
-    every seat in every step. `success` is the first seat's: the game is over and its total is above zero.
+    every seat in every step. `success` is the first seat's: the game is over and its total is above zero, or, of a
+    position that has the method `solved`, what that says.
     """
 
     def __init__(self, game: GameSource, *, tries: int = 3) -> None:
@@ -139,7 +140,10 @@ class GameEnvironment:
         )
 
     def success(self) -> bool:
-        return not self._moving() and self._totals()[0] > 0
+        if self._moving():
+            return False
+        solved = getattr(self.position, "solved", None)
+        return self._totals()[0] > 0 if solved is None or self._losers() else solved()
 
     def clone(self) -> Self:
         twin = type(self).__new__(type(self))

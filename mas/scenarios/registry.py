@@ -108,6 +108,15 @@ def find_scenario(name: str) -> ScenarioEntry:
             raise ConfigError(bridged_id(name))
         if ":" in name:
             kind = user_class.load_class(name)
+            if user_class.is_tool_class(kind):
+                from mas.scenarios import tool_class  # its import takes numpy, which `mas --help` does without
+
+                return ScenarioEntry(
+                    tool_class.ToolClassOptions,
+                    partial(tool_class.build, kind),
+                    "of your own",
+                    is_demonstrated=False,
+                )
             return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), "of your own")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
     try:

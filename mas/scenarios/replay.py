@@ -11,7 +11,7 @@ from typing import Protocol, Self
 import msgspec
 
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
-from mas.core.errors import EnvironmentFault
+from mas.core.errors import EnvironmentFault, MasError
 from mas.core.naming import did_you_mean
 from mas.core.printable import is_readable
 from mas.core.seeds import digest
@@ -58,9 +58,9 @@ class ReplayEnvironment:
     control characters is illegal and reaches the game as an empty text.
     """
 
-    def __init__(self, spec: EnvironmentSpec, begin: Callable[[int], ReplayedWorld]) -> None:
-        """`begin`: the game's start from a seed."""
-        self.spec = spec
+    def __init__(self, spec: EnvironmentSpec, begin: Callable[[int], ReplayedWorld], *, longest: int = LONGEST) -> None:
+        """`begin`: the game's start from a seed. `longest`: characters of an action."""
+        self.spec, self._longest = spec, longest
         self._begin = begin
         self._played: Played | None = None
         self._world: ReplayedWorld | None = None
@@ -91,7 +91,7 @@ class ReplayEnvironment:
         if set(actions) != set(moving):
             raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
         said = actions[moving[0]]
-        action = clean(said)
+        action = clean(said, self._longest)
         world = self._running()
         step = self._act(world, action)
         proof = self._seen(world, state.proof)
@@ -153,7 +153,7 @@ class ReplayEnvironment:
         for action in played.actions:
             possible = possible and world.to_move() is not None
             if possible:
-                self._act(world, clean(action))
+                self._act(world, clean(action, self._longest))
                 proof = self._seen(world, proof)
         if not possible or proof != played.proof:
             raise EnvironmentFault(
@@ -165,6 +165,9 @@ class ReplayEnvironment:
     def _act(self, world: ReplayedWorld, action: str) -> Step:
         try:
             return world.act(action)
+        except MasError:
+            self._world = None
+            raise
         except Exception as error:
             self._world = None
             raise EnvironmentFault(
@@ -176,6 +179,6 @@ class ReplayEnvironment:
         return digest(before, world.to_move() or "", *shown)
 
 
-def clean(action: str) -> str:
+def clean(action: str, longest: int) -> str:
     """The action, or an empty text for one that no game is to see."""
-    return action if is_readable(action, LONGEST) else ""
+    return action if is_readable(action, longest) else ""

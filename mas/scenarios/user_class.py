@@ -1,6 +1,7 @@
 """A user's class of environments as a scenario, named `path/file.py:CLASS` or `package.module:CLASS`.
 
-The class either satisfies `mas.core.environment.Environment`, or has these methods; a task of it is one seat, `team`:
+The class satisfies `mas.core.environment.Environment`, or is one of TRL's (`mas.scenarios.tool_class`), or has these
+methods; a task of it is one seat, `team`:
 
     def reset(self, random: Random) -> None                        # draw a task, from nothing but this generator
     def observe(self, view: str) -> str | Mapping[str, str]        # what a view sees: a text, or named fields; pure
@@ -192,7 +193,7 @@ class UserScenario:
 
     def fingerprint(self) -> str:
         sample = [self.content_of(self.task("train", index)) for index in range(32)]
-        return digest(self.name, _source(self.kind), repr(self._options), *sample)
+        return digest(self.name, source_of(self.kind), repr(self._options), *sample)
 
     def _shown(
         self, environment: Environment, team: TeamSpec, random: Random, expert: bool
@@ -251,7 +252,11 @@ def load_class(name: str) -> type:
     if not isinstance(kind, type):
         classes = [key for key, value in members.items() if isinstance(value, type) and not key.startswith("_")]
         raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, classes)}")
-    if not _is_whole(kind) and (lacking := [method for method in NEEDED if not _has(kind, method)]):
+    if (
+        not _is_whole(kind)
+        and not is_tool_class(kind)
+        and (lacking := [method for method in NEEDED if not _has(kind, method)])
+    ):
         raise ConfigError(
             f"{what}: {attribute} has no {', '.join(lacking)}; an environment needs {', '.join(NEEDED)} and may have "
             f"{', '.join(POSSIBLE)}: see docs/scenarios.md"
@@ -326,12 +331,18 @@ def _expert(environment: Environment, random: Random) -> Mapping[str, str]:
     return {seat: str(_asked(environment, "answer")) for seat in environment.to_move()}
 
 
+def is_tool_class(kind: type) -> bool:
+    """Whether a class is written for TRL's `environment_factory`: see `mas.scenarios.tool_class`."""
+    is_ours = _is_whole(kind) or _has(kind, "observe")
+    return not is_ours and _has(kind, "reset") and _has(kind, "get_reward")
+
+
 def _is_whole(kind: type) -> bool:
     """Whether the class means to satisfy `Environment`: it can be copied by itself."""
     return all(hasattr(kind, method) for method in ("clone", "snapshot", "restore"))
 
 
-def _source(kind: type) -> str:
+def source_of(kind: type) -> str:
     """The text of the file that the class stands in, of a notebook's the class alone; empty where there is none."""
     for one in (sys.modules.get(kind.__module__), kind):
         try:

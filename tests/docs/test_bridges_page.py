@@ -8,12 +8,13 @@ import pytest
 from pages import blocks, read
 
 from mas.scenarios.bridges import PREFIX, open_bridge
+from mas.scenarios.bridges.gymnasium_games import GAMES as GYMNASIUM
 from mas.scenarios.bridges.jaxmarl_games import GAMES as JAXMARL
 from mas.scenarios.bridges.open_spiel import GAMES as OPEN_SPIEL
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO
 
 PAGE = "docs/bridges.md"
-PACKAGES = {"jaxmarl": "jaxmarl", "open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
+PACKAGES = {"gymnasium": "gymnasium", "jaxmarl": "jaxmarl", "open_spiel": "pyspiel", "pettingzoo": "pettingzoo"}
 
 
 @pytest.mark.skipif(
@@ -30,7 +31,7 @@ def test_the_examples_on_games_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_id_that_the_page_names_opens(package: str) -> None:
-    named = {name for name in re.findall(rf"`({package}:[\w/]+(?:\([^)]*\))?)`", read(PAGE)) if "NAME" not in name}
+    named = {name for name in re.findall(rf"`({package}:[\w/-]+(?:\([^)]*\))?)`", read(PAGE)) if "NAME" not in name}
     assert len(named) > 3
     if find_spec(PACKAGES[package]) is None:
         pytest.skip(f"{package} is not installed")
@@ -45,6 +46,7 @@ def test_the_page_counts_the_games_and_lists_those_of_pettingzoo() -> None:
         re.findall(r"^\| `(pettingzoo:\w+/\w+_v\d)`", text, re.M)
     )
     assert f"{len(JAXMARL)} environments" in text
+    assert {f"gymnasium:{name}" for name in GYMNASIUM} == set(re.findall(r"`(gymnasium:\w+-v\d)`", text))
     listed = set(re.findall(r"`jaxmarl:([\w/]+)`", text))
     assert {name for name in JAXMARL if not name.startswith("overcooked/")} < listed
     assert all(f"`{name.partition('/')[2]}`" in text for name in JAXMARL if name.startswith("overcooked/"))

@@ -31,7 +31,7 @@ WHY_NOT = {
     "reasoning_gym:maze": "its actions are texts and have no numbers",
     "textworld:small": "its actions are texts and have no numbers",
 }
-GAMES = ("jaxmarl", "open_spiel", "pettingzoo")
+GAMES = ("gymnasium", "jaxmarl", "open_spiel", "pettingzoo")
 LETTERED = [name for name in KINDS if name not in WHY_NOT and name.partition(":")[0] in GAMES]
 pytestmark = pytest.mark.filterwarnings("ignore:Game .* is not fully supported")
 
@@ -124,7 +124,7 @@ def test_an_id_that_cannot_be_trained_in_letters_says_why_and_what_is_possible(n
     ("name", "text"),
     [
         ("open_spiel:tic_tac_to", "Did you mean 'tic_tac_toe'?"),
-        ("openspiel:chess", "write PACKAGE:NAME, PACKAGE one of jaxmarl, open_spiel"),
+        ("openspiel:chess", "write PACKAGE:NAME, PACKAGE one of gymnasium, jaxmarl, open_spiel"),
         ("chess", "is no id of a bridge"),
         ("textarena:Nothing-v0-raw", "no tested game"),
     ],

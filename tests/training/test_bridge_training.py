@@ -22,10 +22,13 @@ pytest.importorskip("pyspiel")
         ("open_spiel:catch", ()),
         ("pettingzoo:classic/leduc_holdem_v4", ("algorithm=spiral", "algorithm.policy=per_role")),
         ("jaxmarl:switch_riddle", ("algorithm=parallel_grpo",)),
+        ("gymnasium:Blackjack-v1", ()),
+        ("gymnasium:CliffWalking-v1", ("algorithm=parallel_grpo",)),
     ],
     default=[
         ("open_spiel:tic_tac_toe", ("algorithm=spiral", "algorithm.policy=per_role")),
         ("jaxmarl:switch_riddle", ("algorithm=parallel_grpo",)),
+        ("gymnasium:Blackjack-v1", ()),
     ],
     ids=lambda case: case[0],
 )

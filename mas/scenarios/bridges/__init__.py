@@ -8,8 +8,10 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 
 PREFIX = {
+    "gymnasium": "mas.scenarios.bridges.gymnasium",
     "jaxmarl": "mas.scenarios.bridges.jaxmarl",
     "open_spiel": "mas.scenarios.bridges.open_spiel",
+    "openenv": "mas.scenarios.bridges.openenv",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
     "reasoning_gym": "mas.scenarios.reasoning.reasoning_gym",
     "textarena": "mas.scenarios.bridges.textarena",

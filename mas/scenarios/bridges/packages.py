@@ -1,5 +1,6 @@
 """Packages that only one bridge needs, imported when it is opened."""
 
+import json
 import random
 from importlib import import_module
 from threading import RLock
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mas.core.errors import MissingPackage
+from mas.core.errors import ConfigError, MissingPackage
 
 
 def load_package(module: str, extra: str) -> Any:
@@ -21,6 +22,27 @@ def load_package(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingPackage(f"this needs the extra {extra!r} ({error}): pip install 'mas[{extra}]'") from error
+
+
+def read_options(where: str, text: str) -> dict[str, Any]:
+    """Options in the brackets of an id, `size=3,name=ice,is_slippery=false`: values are JSON, or else texts.
+
+    Args:
+        where: the whole id, for errors.
+
+    Raises:
+        ConfigError: a part is no option.
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        key, mark, value = (piece.strip() for piece in part.partition("="))
+        if not mark or not key.isidentifier():
+            raise ConfigError(f"{where}: {part!r} is no option; write OPTION=VALUE")
+        try:
+            found[key] = json.loads(value.lower() if value in ("True", "False") else value)
+        except ValueError:
+            found[key] = value
+    return found
 
 
 _LOCK = RLock()

@@ -6,7 +6,7 @@ What PettingZoo leaves to its users is done here: a copy is a copy, rewards are 
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -25,24 +25,24 @@ SHARED = ("observation_spaces", "action_spaces", "screen")
 """Attributes that no step changes (spaces, a surface that only a window draws on): copies have them in common."""
 
 
-def copied(environment: Any) -> Any:
-    """An equal, independent copy.
+def copied(environment: Any, shared: Collection[str] = SHARED) -> Any:
+    """An equal, independent copy, which has the attributes `shared` in common with the first.
 
     `EzPickle` gives environments a `__setstate__` that makes a fresh one from the arguments of the first, and
     `deepcopy` uses it. So the attributes are copied one by one, of the environment and of those that it wraps.
     """
-    return _copied(environment, {})
+    return _copied(environment, {}, shared)
 
 
-def _copied(environment: Any, memo: dict[int, Any]) -> Any:
+def _copied(environment: Any, memo: dict[int, Any], shared: Collection[str]) -> Any:
     twin = object.__new__(type(environment))
     # Attributes that refer back to the environment find its copy there.
     memo[id(environment)] = twin
     for name, value in vars(environment).items():
-        if name in SHARED:
+        if name in shared:
             twin.__dict__[name] = value
-        elif hasattr(value, "possible_agents") and id(value) not in memo:
-            twin.__dict__[name] = _copied(value, memo)
+        elif hasattr(value, "unwrapped") and id(value) not in memo:
+            twin.__dict__[name] = _copied(value, memo, shared)
         else:
             twin.__dict__[name] = deepcopy(value, memo)
     return twin
