@@ -25,6 +25,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.observe.trust_option import Trust
+from mas.runs.hub_source import local_run
 from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
@@ -73,7 +74,10 @@ def play(
         typer.Option(help="who plays the rest: model (a team's default), random (a game's default) or expert"),
     ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run", metavar="RUN_DIR", help="the other roles speak as this run trained them")
+        Path | None,
+        typer.Option(
+            "--run", metavar="RUN_DIR", parser=local_run, help="the other roles speak as this run trained them"
+        ),
     ] = None,
     size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,

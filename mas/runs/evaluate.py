@@ -177,10 +177,10 @@ def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> 
     setup, matched = _beginning(setup, console), asked.matched
     taken_role, taken_run = _checked_adapters(asked, setup)
     base = open_base(setup, console.print, home=configured_scenario(asked.trained))
-    adapters = saved_adapters(asked.run_dir, base.bank)
+    adapters = saved_adapters(asked.run_dir, base)
     if asked.on:
         check_prompts(setup, base)
-    taken = {} if taken_run is None else {taken_role: saved_adapters(taken_run, base.bank)}
+    taken = {} if taken_run is None else {taken_role: saved_adapters(taken_run, base)}
     if matched is not None and (why := why_no_leader(setup)):
         console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None
