@@ -80,7 +80,8 @@ def _why(error: Exception) -> str:
         return f"there is no such repository, or it is private: {_LOGIN}"
     if status in (401, 403):
         return f"the hub refuses (status {status}): {_LOGIN}"
-    said = (str(error).strip() or type(error).__name__).splitlines()[0][:_WHY]
+    told = [error, *([error.__cause__] if error.__cause__ is not None else [])]
+    said = ": ".join((str(one).strip() or type(one).__name__).splitlines()[0].rstrip(".") for one in told)[:_WHY]
     if status is None and "connect" in f"{type(error).__name__} {said}".lower():
         return f"the hub cannot be reached ({without_token(said)}); HF_ENDPOINT says where it is"
     return printable(without_token(said))
