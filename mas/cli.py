@@ -36,7 +36,8 @@ from mas.observe.trust_option import Trust
 from mas.person.command import play
 from mas.runs.cluster import cluster
 from mas.runs.evaluate import evaluate
-from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured, exported, tell_loading
+from mas.runs.hub_source import local_run
+from mas.runs.overrides import PLAYING, Overrides, PlayedRun, RunDir, check_used, configured, exported, tell_loading
 from mas.runs.play import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
@@ -153,7 +154,7 @@ def train(
 
 @app.command()
 def serve(
-    run_dir: RunDir,
+    run_dir: PlayedRun,
     overrides: Overrides = None,
     host: Annotated[
         str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
@@ -192,6 +193,7 @@ def serve(
     from mas.endpoint.client_keys import read_keys
     from mas.endpoint.mcp_server import check_mcp
 
+    run_dir = local_run(run_dir)
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     if mcp:
@@ -268,7 +270,7 @@ def report(run_dir: RunDir, trust: Trust = False) -> None:
 
 @app.command()
 def export(
-    run_dir: RunDir,
+    run_dir: PlayedRun,
     overrides: Overrides = None,
     out: Annotated[
         Path | None,
@@ -292,6 +294,7 @@ def export(
     With --card or --hub the team itself is written, for others to run: `mas run hub:ORG/NAME`. The hub's address is
     HF_ENDPOINT; the token is HF_TOKEN, or that of `hf auth login`.
     """
+    run_dir = local_run(run_dir)
     if card or hub:
         given = {"--tasks": tasks, "--algorithm": algorithm or None, "--out": out if hub else None}
         _check_team_export(given, card=card, hub=hub, public=public)

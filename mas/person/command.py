@@ -75,9 +75,7 @@ def play(
     ] = None,
     run_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--run", metavar="RUN_DIR", parser=local_run, help="the other roles speak as this run trained them"
-        ),
+        typer.Option("--run", metavar="RUN_DIR", help="the other roles speak as this run trained them"),
     ] = None,
     size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
@@ -87,7 +85,9 @@ def play(
     trust: Trust = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
-    asked = PlayRequest(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
+    asked = PlayRequest(
+        name, words or [], people or [], others, run_dir and local_run(run_dir), task, seed, sampled, reveal, size
+    )
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")
     if is_bridged(name):

@@ -182,16 +182,17 @@ def wanted_files(source: HubSource, sizes: Mapping[str, int]) -> dict[str, int]:
 def _fetch(source: HubSource, folder: Path, names: list[str], total: int) -> None:
     """Download files; whatever the hub sends beyond what it listed ends it."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import tqdm
+    from huggingface_hub.utils.tqdm import tqdm
 
-    class Limited(tqdm):  # type: ignore[misc]  # the client reports every piece to it before it is written
+    class Limited(tqdm):  # the client reports every piece to it before it is written
         received = 0
 
         def update(self, n: float | None = 1) -> bool | None:
             self.received += int(n or 0)
             if getattr(self, "unit", "B") == "B" and self.received > total:
                 raise HubError(f"{source} sends more than the {total} bytes that it lists: refused")
-            return None
+            is_shown: bool | None = super().update(n)
+            return is_shown
 
     api = open_hub()
     snapshot_download(

@@ -14,7 +14,6 @@ from mas.config.plain_values import literal
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
-from mas.runs.hub_source import local_run
 from mas.runs.resolve import resolve, words_note
 from mas.training.setup import Setup
 
@@ -23,8 +22,10 @@ OVERRIDES_HELP = (
     "`mas config` prints all keys"
 )
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)]
-RUN_HELP = "directory of a run, made by `mas train`, or a published team: hub:ORG/NAME, hub:ORG/NAME@REVISION"
-RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", parser=local_run, help=RUN_HELP)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+_PLAYED_HELP = "directory of a run, made by `mas train`, or a published team, hub:ORG/NAME or hub:ORG/NAME@REVISION"
+PlayedRun = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_PLAYED_HELP)]
+"""A run or a team of a hub; what the command is given goes through `local_run`."""
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 

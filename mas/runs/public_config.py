@@ -92,7 +92,8 @@ def _public_text(text: str) -> str:
     place, colon, name = text.rpartition(":")
     if colon and name.isidentifier() and place.endswith(".py"):
         return f"{last_part(place)}:{name}" if _is_here(place) else text
-    for path in paths_in(text):
+    of_games = re.findall(r"filename=([^,()]+)", text)  # in an OpenSpiel id, whose text is no path
+    for path in (*paths_in(text), *of_games):
         if _is_here(path):
             text = text.replace(path, last_part(path))
     return text

@@ -14,8 +14,8 @@ from huggingface_hub import ModelCard
 import mas as package
 from mas.config.access import accesses_of
 from mas.core.errors import ConfigError
-from mas.runs.publish import team_files
 from mas.runs.public_config import public, public_command, public_config
+from mas.runs.publish import team_files
 
 Mas = Callable[..., Any]
 SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0")
@@ -76,7 +76,7 @@ def test_a_team_that_needs_code_is_not_published(trained: Path, tmp_path: Path, 
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     team = yaml.safe_load((run / "team.yaml").read_text())
-    (tmp_path / "mine.py").write_text("from mas.roles import *\nfrom mas.roles.planner import Planner as Mine\n")
+    (tmp_path / "mine.py").write_text("from mas.roles.kinds import Planner as Mine\n")
     team["roles"]["planner"]["type"] = f"{tmp_path / 'mine.py'}:Mine"
     (run / "team.yaml").write_text(yaml.safe_dump(team))
     config = yaml.safe_load((run / "config.yaml").read_text())
@@ -149,7 +149,13 @@ def test_a_base_on_a_hub_is_named_with_its_license(trained: Path, tmp_path: Path
 def test_experiences_are_published_where_no_weight_was_trained(
     tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...]
 ) -> None:
-    words = ("scenario=relay", "algorithm=training_free", "algorithm.experience.editor=quote", *SHORT, *small_overrides)
+    words = (
+        "scenario=relay",
+        "algorithm=training_free",
+        "algorithm.options.editor=quote",
+        *SHORT,
+        *small_overrides[:-1],
+    )
     assert mas("train", *words, f"run_dir={tmp_path / 'run'}").code == 0
     out = tmp_path / "out"
     ran = mas("export", str(tmp_path / "run"), "--card", "--out", str(out))
