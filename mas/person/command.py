@@ -85,9 +85,8 @@ def play(
     trust: Trust = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
-    asked = PlayRequest(
-        name, words or [], people or [], others, run_dir and local_run(run_dir), task, seed, sampled, reveal, size
-    )
+    run_dir = None if run_dir is None else local_run(run_dir)
+    asked = PlayRequest(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")
     if is_bridged(name):

@@ -6,11 +6,14 @@ An export writes it, a download is checked against it, and adapters are used onl
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mas.core.errors import CheckpointError, RunDirectoryError
-from mas.serving.model import BaseModel
+
+if TYPE_CHECKING:  # loads torch, which who only checks a folder does without
+    from mas.serving.model import BaseModel
 
 PUBLISHED = "published.json"
 FORMAT = 1
@@ -63,7 +66,7 @@ def weights_digest(folder: Path) -> str:
     return found.hexdigest()
 
 
-def check_base(run: Path, base: BaseModel) -> None:
+def check_base(run: Path, base: "BaseModel") -> None:
     """Refuse to put the adapters of a published team on another base than theirs; other runs are not looked at.
 
     Raises:
