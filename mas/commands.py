@@ -31,7 +31,8 @@ from mas.core.user_code import is_code
 from mas.graph.load import load_team
 from mas.observe.report_records import Conversation, ConversationPair
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import PLAYING, Overrides, RunDir, check_used, configured
+from mas.runs.hub_source import local_run
+from mas.runs.overrides import PLAYING, Overrides, PlayedRun, check_used, configured
 from mas.runs.resolve import resolve, words_note
 from mas.study.command import tiny_demo
 from mas.tools.recorded import offered_tools
@@ -215,8 +216,9 @@ def tools(
     typer.echo(yaml.safe_dump(offered, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
 
 
-def mcp(run_dir: RunDir, overrides: Overrides = None, trust: Trust = False) -> None:
+def mcp(run_dir: PlayedRun, overrides: Overrides = None, trust: Trust = False) -> None:
     """Serve a run's team as the tool `ask_team` of an MCP client, over standard input and output."""
+    run_dir = local_run(run_dir)
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
     check_used("mcp", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     from mas.endpoint.mcp_server import check_mcp, claim_output

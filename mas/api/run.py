@@ -20,6 +20,7 @@ from mas.core.records import Episode
 from mas.observe.files import write_text_atomic
 from mas.observe.metrics import read_metrics
 from mas.observe.report import write_report
+from mas.runs.hub_source import local_run
 from mas.runs.overrides import PLAYING, check_sampling, check_used
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
@@ -78,18 +79,18 @@ class Run:
     """A run directory. Every method reads what is there now, also while another process trains.
 
     Args:
-        path: of the directory.
+        path: of the directory, or `hub:ORG/NAME@REVISION` for a published team, which is downloaded into the cache.
         outcome: how training ended in this process; None: it was not trained here.
 
     Raises:
-        RunDirectoryError: there is no run.
+        RunDirectoryError: there is no run. HubError: see `mas.runs.hub_source.local_run`.
     """
 
     path: Path
     outcome: "TrainingOutcome | None" = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "path", local_run(self.path, _silent))
         load_run_config(self.path, uses=())
 
     def config(self, overrides: Sequence[str] = ()) -> Config:
@@ -209,6 +210,30 @@ class Run:
             }
         except OSError as error:
             raise RunDirectoryError(f"{out} cannot be written: {error.strerror}") from error
+
+    def export_team(self, out: Path | str, *, overrides: Sequence[str] = ()) -> Path:
+        """Write the team as a folder for others with a model card, as `mas export --card` does. Returns the folder.
+
+        Raises:
+            As `mas.runs.publish.export_team`.
+        """
+        from mas.runs.publish import export_team
+
+        export_team(self.path, Path(out), overrides)
+        return Path(out)
+
+    def publish(self, repository: str, *, is_public: bool = False, overrides: Sequence[str] = ()) -> str:
+        """Upload that folder to a model hub, as `mas export --hub` does. Returns `hub:ORG/NAME@COMMIT`.
+
+        Args:
+            repository: ORG/NAME, which is made if it is not there. is_public: everybody may read it.
+
+        Raises:
+            As `mas.runs.publish.publish_team`.
+        """
+        from mas.runs.publish import publish_team
+
+        return publish_team(self.path, repository, overrides=overrides, is_public=is_public)
 
     evaluate_async, play_async, ask_async = asynchronous(evaluate), asynchronous(play), asynchronous(ask)
 

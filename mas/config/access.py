@@ -39,6 +39,9 @@ _OPENENV = "openenv:"
 """What an id begins with whose rest is the address of a server."""
 
 
+_OF_MAS = re.compile(r"import mas\.(?:roles|scenarios)(?:\.[a-z_][a-z0-9_]*)+:[A-Z]\w*", re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """One thing outside of a run that its files name.
@@ -152,6 +155,11 @@ def player_accesses(source: str, where: str, kept: Path | None) -> list[Access]:
 def class_access(path: str, where: str) -> Access:
     """Code that is imported: `file.py:Class` or `package.module:Class`."""
     return Access("code", f"import {_plain(path)}", where, {})
+
+
+def is_of_mas(access: Access) -> bool:
+    """Whether what is imported is a class of mas itself, of a module that holds roles, which does nothing else."""
+    return access.kind == "code" and _OF_MAS.fullmatch(access.what) is not None and ".py:" not in access.what
 
 
 def tool_access(server: ToolServer, where: str) -> Access:

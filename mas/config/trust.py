@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 
-from mas.config.access import KINDS, Access, Kind, accesses_of, is_inside, links_of, scalars, stored_classes
+from mas.config.access import KINDS, Access, Kind, accesses_of, is_inside, is_of_mas, links_of, scalars, stored_classes
 from mas.config.options import Config
 from mas.config.plain_values import literal
 from mas.core.errors import TrustError
@@ -73,7 +73,7 @@ def check_stored(config: Config, run: Path, named: Mapping[str, object], uses: C
     found = accesses_of(config, run)
     team = config.algorithm.team
     if not {"code", "file", "server"}.isdisjoint(uses) and team.endswith((".yaml", ".yml")) and is_inside(team, run):
-        found += stored_classes(Path(team))
+        found += [one for one in stored_classes(Path(team)) if not is_of_mas(one)]
     used = [access for access in found if access.kind in uses]
     check_accesses([*links_of(run), *used], f"run directory {run}", named)
 

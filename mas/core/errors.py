@@ -37,6 +37,7 @@
     ├── RunDirectoryError      a run directory that cannot be used
     ├── TrustError             stored files name a server, code or a path outside that the user has not allowed
     ├── CheckpointError        a checkpoint that is corrupt or of another run
+    ├── HubError               a model hub that does not answer as asked, or a repository on it that holds no safe team
     ├── SandboxError           model-written code cannot be run safely on this machine, or its sandbox broke
     ├── TrainingError          a learning step that broke its own rules
     └── Refused                a request to the endpoint, answered with an HTTP error (`mas.endpoint.errors`)
@@ -196,6 +197,10 @@ class TrustError(MasError):
 
 class CheckpointError(MasError):
     """A checkpoint that is corrupt, incomplete, or belongs to another run."""
+
+
+class HubError(MasError):
+    """A model hub that does not answer as asked, or a repository on it that holds no team that is safe to play."""
 
 
 class SandboxError(MasError):

@@ -145,7 +145,7 @@ def _loaded(run_dir: Path, setup: Setup, console: Console) -> tuple[BaseModel, S
     """The base, the setup with what roles have learned as text, and the adapters by name."""
     base = open_base(setup, console.print)
     setup = setup.with_experiences(saved_experiences(run_dir, setup.algorithm))
-    return base, setup, {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base.bank)
+    return base, setup, {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base)
 
 
 def _app(

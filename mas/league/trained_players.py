@@ -178,7 +178,7 @@ async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, 
 def _adapters(run: LoadedRun, base: BaseModel) -> dict[str, AdapterWeights]:
     if run.source.step == 0:
         return initial_adapters(run.setup, base)
-    return saved_adapters(run.source.path, base.bank, run.source.step)
+    return saved_adapters(run.source.path, base, run.source.step)
 
 
 def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:

@@ -25,6 +25,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
 from mas.observe.trust_option import Trust
+from mas.runs.hub_source import local_run
 from mas.runs.overrides import OVERRIDES_HELP, check_sampling, check_used
 from mas.runs.resolve import check_fits, configured_scenario, resolve
 from mas.scenarios import find_scenario
@@ -73,7 +74,8 @@ def play(
         typer.Option(help="who plays the rest: model (a team's default), random (a game's default) or expert"),
     ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run", metavar="RUN_DIR", help="the other roles speak as this run trained them")
+        Path | None,
+        typer.Option("--run", metavar="RUN_DIR", help="the other roles speak as this run trained them"),
     ] = None,
     size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
     task: Annotated[int, typer.Option(min=0, help="number of the held-out task")] = 0,
@@ -83,6 +85,7 @@ def play(
     trust: Trust = False,
 ) -> None:
     """Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play."""
+    run_dir = None if run_dir is None else local_run(run_dir)
     asked = PlayRequest(name, words or [], people or [], others, run_dir, task, seed, sampled, reveal, size)
     if others is not None and others not in OTHERS:
         raise ConfigError(f"--others {others}: nobody plays like that. Possible: {', '.join(OTHERS)}")

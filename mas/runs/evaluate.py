@@ -20,10 +20,11 @@ from mas.core.printable import printable
 from mas.core.scenario import Finite
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
+from mas.runs.hub_source import local_run
 from mas.runs.overrides import (
     PLAYING,
     Overrides,
-    RunDir,
+    PlayedRun,
     Sampled,
     check_sampling,
     check_used,
@@ -55,7 +56,7 @@ class EvaluationRequest:
 
 
 def evaluate(
-    run_dir: RunDir,
+    run_dir: PlayedRun,
     overrides: Overrides = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="held-out tasks; default: train.eval_tasks")] = None,
     sampled: Sampled = False,
@@ -73,7 +74,7 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
-    asked, console = asked_of(run_dir, overrides or [], tasks, is_sampled=sampled, on=on), Console()
+    asked, console = asked_of(local_run(run_dir), overrides or [], tasks, is_sampled=sampled, on=on), Console()
     pair = tuple(swap.split(",")) if swap else ()
     asked = replace(asked, pair=pair, take=take, matched=matched if baselines else None)
     results = play(asked, console)
@@ -177,10 +178,10 @@ def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> 
     setup, matched = _beginning(setup, console), asked.matched
     taken_role, taken_run = _checked_adapters(asked, setup)
     base = open_base(setup, console.print, home=configured_scenario(asked.trained))
-    adapters = saved_adapters(asked.run_dir, base.bank)
+    adapters = saved_adapters(asked.run_dir, base)
     if asked.on:
         check_prompts(setup, base)
-    taken = {} if taken_run is None else {taken_role: saved_adapters(taken_run, base.bank)}
+    taken = {} if taken_run is None else {taken_role: saved_adapters(taken_run, base)}
     if matched is not None and (why := why_no_leader(setup)):
         console.print(Text(f"leader alone, best of N: not possible, {why}"), soft_wrap=True)
         matched = None

@@ -23,6 +23,9 @@ OVERRIDES_HELP = (
 )
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
+_PLAYED_HELP = "directory of a run, made by `mas train`, or a published team, hub:ORG/NAME or hub:ORG/NAME@REVISION"
+PlayedRun = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_PLAYED_HELP)]
+"""A run or a team of a hub; what the command is given goes through `local_run`."""
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 

@@ -17,6 +17,7 @@ from mas.config.options import TraceOptions
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.observe.trust_option import Trust
+from mas.runs.hub_source import local_run
 from mas.runs.overrides import (
     OVERRIDES_HELP,
     PLAYING,
@@ -226,7 +227,7 @@ def _teller(console: Console, style: str = "") -> Callable[[str], None]:
 
 def _played(command: str, words: list[str]) -> tuple[Path | None, Setup]:
     """The run, if the first word is one, and what plays."""
-    run_dir = Path(words[0]) if words and "=" not in words[0] else None
+    run_dir = local_run(words[0]) if words and "=" not in words[0] else None
     overrides = words if run_dir is None else words[1:]
     if run_dir is None:
         check_named("agent AGENT" if command == "agent" else command, overrides)

@@ -60,7 +60,7 @@ async def export_run(setup: Setup, run: Path, tasks: int, out: Path, note: Note)
         RunError: a task could not be played. Otherwise as `saved_adapters` and `open_team`.
     """
     base = open_base(setup, note)
-    async with open_team(setup, base, saved_adapters(run, base.bank)) as session:
+    async with open_team(setup, base, saved_adapters(run, base)) as session:
         turns = await _sampled(session, tasks)
     options, decode = setup.algorithm.preference, base.tokenizer.decode
     found = preferred(turns, turn_values(turns, options, rewards_of(setup.algorithm, setup.train.steps)), options)

@@ -33,5 +33,5 @@ def open_run(
     base = None if setup.is_served_elsewhere else open_base(setup, note)
     if base is None or setup.algorithm.is_training_free:
         return open_team(setup, base, desk=desk, shared=shared, log=log)
-    adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base.bank)
+    adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base)
     return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)

@@ -13,28 +13,31 @@ from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
-from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
+from mas.training.published import check_base
 from mas.training.setup import Setup
 
 
-def saved_adapters(run: Path, bank: AdapterBank, step: int | None = None) -> dict[str, AdapterWeights]:
+def saved_adapters(run: Path, base: BaseModel, step: int | None = None) -> dict[str, AdapterWeights]:
     """Adapters of the latest checkpoint, or without checkpoints those exported at the end.
 
     Args:
+        base: what they are used on.
         step: of the checkpoint instead; None: the latest.
 
     Raises:
-        CheckpointError: the checkpoint is corrupt or was made for another base.
+        CheckpointError: the checkpoint is corrupt or was made for another base; see `check_base`, too.
         TrustError: see `check_links`.
         RunDirectoryError: the run has not saved anything yet, or no such step (any more).
     """
-    return {path.name: from_directory(path, bank) for path in adapter_directories(run, step)}
+    directories = adapter_directories(run, step)
+    check_base(run, base)
+    return {path.name: from_directory(path, base.bank) for path in directories}
 
 
 def saved_versions(run: Path) -> Mapping[str, int]:
