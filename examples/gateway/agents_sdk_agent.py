@@ -46,7 +46,8 @@ async def play(gateway: Gateway) -> None:
             async with AsyncOpenAI(base_url=episode.base_url, api_key="none") as client:
                 said = await answer(client, episode.task["question"])
             number = re.search(r"[0-9]+", said)
-            episode.end(float(number is not None and int(number[0]) == episode.task["answer"]))
+            reward = float(number is not None and int(number[0]) == episode.task["answer"])
+            await asyncio.to_thread(episode.end, reward)
 
 
 async def main(url: str = "http://127.0.0.1:8000") -> None:

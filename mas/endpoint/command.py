@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from rich.text import Text
 from starlette.applications import Starlette
 
 from mas.bus.journal import Journal
-from mas.core.environment import Observation
 from mas.core.naming import local_name
 from mas.core.role import Role, View
+from mas.core.scenario import Scenario
 from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
 from mas.endpoint.client_keys import ClientLimits
@@ -203,33 +203,30 @@ def served_team(session: TeamSession, base: BaseModel) -> Served:
         engine=session.publishing,
         base=base_name(session.setup.model.path, set(session.publishing.adapters())),
         context=base.limits.context,
-        roles=role_models(session, session.publishing.adapters(), chats=base.chats),
+        roles=role_models(session, chats=base.chats),
         teams=() if is_program else (TeamModel.of(session.runtime, session.scenario, chats=base.chats),),
         created=int(time.time()),
         longest_token=base.tokenizer.longest_token,
     )
 
 
-def role_models(session: TeamSession, published: Collection[str], *, chats: bool) -> dict[str, RoleModel]:
-    """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it.
-
-    Args:
-        published: adapters; those of other roles are left out.
-    """
-    environment = session.scenario.environment()
-    environment.reset(session.scenario.task("eval", 0))
+def role_models(session: TeamSession, *, chats: bool) -> dict[str, RoleModel]:
+    """Adapter -> how it is asked: as its role; as widely as any of them allows where several roles share it."""
     uses = session.setup.sampling_adapters
     sharing: dict[str, dict[str, RoleModel]] = defaultdict(dict)
     for agent, role in session.plan.roles.items():
         adapter = uses.get(role.name)
-        if adapter is not None and adapter in published:
-            seen = environment.observe(role.spec.view or local_name(agent))
-            sharing[adapter].setdefault(role.name, _role_model(role, seen, chats=chats))
+        if adapter is not None and adapter in session.publishing.adapters():
+            model = role_model(role, session.scenario, chats=chats, view=local_name(agent))
+            sharing[adapter].setdefault(role.name, model)
     return {adapter: _common(list(roles.values())) for adapter, roles in sharing.items()}
 
 
-def _role_model(role: Role, seen: Observation, *, chats: bool) -> RoleModel:
-    spec = role.spec
+def role_model(role: Role, scenario: Scenario, *, chats: bool, view: str | None = None) -> RoleModel:
+    """How a role is asked. `view`: of the agent that plays it, where the role names none; None: named like the role."""
+    environment, spec = scenario.environment(), role.spec
+    environment.reset(scenario.task("eval", 0))
+    seen = environment.observe(spec.view or view or role.name)
     return RoleModel(
         system=role.chat(View(observation=seen))[0] if chats else "",
         chats=chats,

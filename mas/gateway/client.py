@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from types import TracebackType
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -30,7 +31,8 @@ _OPENER = build_opener(ProxyHandler({}))
 
 
 class GatewayError(Exception):
-    """The gateway refused something, or does not answer. `status`: of HTTP; 0: it does not answer."""
+    """The gateway refused something, or does not answer. `status`: of HTTP; 0: it does not answer. It is no error of
+    `mas.core.errors`, since this module stands alone."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -139,7 +141,7 @@ class Gateway:
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        body, until = json.dumps(content).encode(), time.monotonic() + self._retry_s
+        body, until = json.dumps(content).encode(), None
         while True:
             request = Request(self.url + path, body, headers, method="POST")
             try:
@@ -147,15 +149,19 @@ class Gateway:
                     found: dict[str, Any] = json.load(answer)
                     return found
             except HTTPError as error:
-                if error.code not in (429, 503) or time.monotonic() > until:
-                    raise GatewayError(error.code, _text_of(error)) from None
-            except (URLError, ConnectionError, TimeoutError) as error:
-                if time.monotonic() > until:
-                    raise GatewayError(0, f"{self.url} does not answer: {error}. Is mas gateway running?") from None
+                refused = GatewayError(error.code, _text_of(error))
+                if error.code not in (429, 503):
+                    raise refused from None
+            except (URLError, HTTPException, OSError, ValueError) as error:
+                refused = GatewayError(0, f"{self.url} does not answer: {error}. Is mas gateway running?")
+            until = until or time.monotonic() + self._retry_s  # from the first failure on: an answer may take long
+            if time.monotonic() >= until:
+                raise refused
             time.sleep(_PAUSE_S)
 
     def _episode(self, found: Mapping[str, Any]) -> Episode:
-        return Episode(self, found["id"], found["task"], found["kind"], found["base_url"])
+        name = quote(found["id"], safe="")
+        return Episode(self, found["id"], found["task"], found["kind"], f"{self.url}/episodes/{name}/v1")
 
 
 def _text_of(error: HTTPError) -> str:

@@ -10,9 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mas.endpoint.errors import Refused
-from mas.endpoint.request_lifecycle import read_body
+from mas.endpoint.limits import ConnectionGate, Disconnected
+from mas.endpoint.request_lifecycle import GONE, read_body
 from mas.gateway.queue import EpisodeQueue, Leased
 from mas.gateway.recorded import EpisodeEnd
+from mas.gateway.recorder import EPISODE_NAME
 
 REWARD_HEADER = "x-mas-reward"
 LEASE_WAIT_S = 20.0
@@ -28,18 +30,20 @@ class EpisodeBegin(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     task: Name | None = None
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")] | None = None
+    id: Annotated[str, Field(pattern=EPISODE_NAME)] | None = None
 
 
 class EpisodePages:
     """The routes below `/v1/episodes`.
 
     Args:
-        wait_s: how long the beginning of a task of a program's own waits for a place.
+        gate: of the endpoint.
+        wait_s: how long the beginning of a task of a program's own waits for a place; lease_s: how long a program waits
+            for one that is given to it.
     """
 
-    def __init__(self, queue: EpisodeQueue, wait_s: float, lease_s: float = LEASE_WAIT_S) -> None:
-        self._queue, self._wait_s, self._lease_s = queue, wait_s, lease_s
+    def __init__(self, queue: EpisodeQueue, gate: ConnectionGate, wait_s: float, lease_s: float = LEASE_WAIT_S) -> None:
+        self._queue, self._gate, self._wait_s, self._lease_s = queue, gate, wait_s, lease_s
 
     def routes(self) -> Sequence[Route]:
         """All of them."""
@@ -55,20 +59,27 @@ class EpisodePages:
 
     async def begin(self, request: Request) -> Response:
         """An episode to play; or that there is none now, or no more."""
-        wanted = await _read(request, EpisodeBegin, "an episode is begun")
-        if self._queue.has_tasks:
-            if wanted.task is not None or wanted.id is not None:
-                raise Refused(400, "the tasks are given out here: send {}", param="task")
-            leased = await self._queue.lease(self._lease_s)
-        elif wanted.task is None or wanted.id is None:
-            raise Refused(400, 'the program has tasks of its own here: send {"task": NAME, "id": NAME}', param="task")
-        else:
-            leased = await self._queue.begin(wanted.task, wanted.id, self._wait_s)
+        asked = await _read(request, EpisodeBegin, "an episode is begun")
+        try:
+            async with self._gate.connected(request.receive):  # who leaves while it waits takes no episode along
+                leased = await self._begun(asked)
+        except Disconnected:
+            return Response(status_code=GONE)
         if leased is not None:
             return JSONResponse(self._shown(request, leased))
         if self._queue.over:
             return JSONResponse({"object": "over", "reason": self._queue.over})
         return JSONResponse({"object": "wait"})
+
+    async def _begun(self, asked: EpisodeBegin) -> Leased | None:
+        """The episode that a program plays now, None: there is none."""
+        if self._queue.has_tasks:
+            if asked.task is not None or asked.id is not None:
+                raise Refused(400, "the tasks are given out here: send {}", param="task")
+            return await self._queue.lease(self._lease_s)
+        if asked.task is None or asked.id is None:
+            raise Refused(400, 'the program has tasks of its own here: send {"task": NAME, "id": NAME}', param="task")
+        return await self._queue.begin(asked.task, asked.id, self._wait_s)
 
     async def end(self, request: Request) -> Response:
         """The episode's reward, or why it could not be played."""

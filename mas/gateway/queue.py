@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -112,6 +112,8 @@ class EpisodeQueue:
         self._order: deque[str] = deque()
         self._beginning = WeakValueDictionary[str, asyncio.Lock]()
         self._changed = asyncio.Condition()
+        self.waiting = 0
+        """Programs that wait for an episode."""
         self.over = ""
         """Why training is over; empty while it is not."""
 
@@ -130,9 +132,11 @@ class EpisodeQueue:
 
     async def play(self, order: TaskOrder) -> Sequence[Episode]:
         """The episodes of a task, as programs play them."""
-        task = self._arms[order.pick.arm].task(order.pick.index)
+        arm = self._arms[order.pick.arm]
+        assert isinstance(arm.scenario, ProgramScenario)
+        task, row = arm.task(order.pick.index), arm.scenario.row(arm.task(order.pick.index))
         seeds = [derive_seed("episode", order.seed, k) for k in range(self._candidates)]
-        return await self._played(self._group(task, "train", None, seeds))
+        return await self._played(self._group(task.id, row, "train", None, seeds))
 
     async def evaluate(
         self, tasks: Sequence[Task], *, temperature: float | None, seed: int, on_played: Callable[[], None]
@@ -141,7 +145,8 @@ class EpisodeQueue:
         kind: Kind = "greedy" if temperature == 0 else "sampled"
 
         async def one(task: Task, index: int) -> Episode:
-            group = self._group(task, kind, temperature, [derive_seed("evaluate", seed, index)])
+            seeds = [derive_seed("evaluate", seed, index)]
+            group = self._group(task.id, self._scenario.row(task), kind, temperature, seeds)
             (episode,) = await self._played(group)
             on_played()
             return episode
@@ -160,7 +165,7 @@ class EpisodeQueue:
         """
         async with self._beginning.setdefault(key, asyncio.Lock()):  # its first calls may come together
             if key in self._leased or key in self._ended:
-                return self.find(key)
+                return self._same_task(self.find(key), task)
             if (taken := await self._taken(lambda: self._next_named(task), wait_s, key)) is not None:
                 return taken
         if self.over:
@@ -172,6 +177,23 @@ class EpisodeQueue:
             f"step waits for others of {', '.join(waiting) or 'no task'}; play those first, or wait",
             code="step_full",
         )
+
+    def _same_task(self, leased: Leased, task: str) -> Leased:
+        """The episode, which must be of the task.
+
+        Raises:
+            Refused: it is of another one.
+        """
+        if leased.place.group.task != task:
+            other = leased.place.group.task
+            raise Refused(
+                409,
+                f"episode {leased.episode.key!r} is of task {other!r}, not of {task!r}: give every episode of a step a "
+                "name of its own",
+                param="id",
+                code="other_task",
+            )
+        return leased
 
     def find(self, key: str) -> Leased:
         """The episode that a program plays.
@@ -215,7 +237,7 @@ class EpisodeQueue:
             )  # fmt: skip
         self._forget(key, end)
         place.playing = None
-        place.played.set_result(self._builder(place).played(episode.calls, end, place.attempts, place.spent))
+        place.played.set_result(self._builder(place).played(episode, end, place.attempts, place.spent))
         await self._tell()
 
     async def close(self, why: str) -> None:
@@ -226,13 +248,14 @@ class EpisodeQueue:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Within the block episodes that are not heard of are given up."""
-        task = asyncio.create_task(self._watch(), name="gateway-watch")
+        watch = asyncio.create_task(self._watch(), name="gateway-watch")
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            watch.cancel()
+            await asyncio.wait([watch])
+            if not watch.cancelled():
+                watch.result()
 
     async def _watch(self) -> None:
         while True:
@@ -242,8 +265,9 @@ class EpisodeQueue:
     async def expire(self) -> None:
         """Give up episodes, and places of programs' own tasks, that were not heard of for too long."""
         late = self._now() - self._idle_s
-        for leased in [*self._leased.values()]:
-            if not leased.episode.under_way and leased.episode.touched < late:
+        for key, leased in [*self._leased.items()]:
+            is_there = self._leased.get(key) is leased  # it may have ended while another was given up
+            if is_there and not leased.episode.under_way and leased.episode.touched < late:
                 await self._give_up(leased, f"nothing was heard of it for {self._idle_s:g} s", None)
         if self.has_tasks:
             return
@@ -253,11 +277,12 @@ class EpisodeQueue:
                 for place in group.places:
                     if place.is_open:
                         cause = f"no further episode of this task began within {self._idle_s:g} s"
-                        place.played.set_result(self._builder(place).failed((), cause, place.attempts, place.spent))
+                        place.played.set_result(self._builder(place).failed(None, cause, place.attempts, place.spent))
 
-    def _group(self, task: Task, kind: Kind, temperature: float | None, seeds: Sequence[int]) -> TaskGroup:
-        name = task.id if self.has_tasks else None
-        group = TaskGroup(task=name, row=self._scenario.row(task), kind=kind, temperature=temperature)
+    def _group(
+        self, task: str, row: Mapping[str, Any] | None, kind: Kind, temperature: float | None, seeds: Sequence[int]
+    ) -> TaskGroup:
+        group = TaskGroup(task=task if self.has_tasks else None, row=row, kind=kind, temperature=temperature)
         loop = asyncio.get_running_loop()
         group.places += [
             Place(group=group, number=number, seed=seed, played=loop.create_future())
@@ -278,6 +303,14 @@ class EpisodeQueue:
     async def _taken(self, find: Callable[[], Place | None], wait_s: float, key: str) -> Leased | None:
         """The place that is found first, with an episode that begins in it."""
         deadline = asyncio.get_running_loop().time() + wait_s
+        self.waiting += 1
+        try:
+            return await self._first(find, deadline, key)
+        finally:
+            self.waiting -= 1
+
+    async def _first(self, find: Callable[[], Place | None], deadline: float, key: str) -> Leased | None:
+        """See `_taken`. `deadline`: of the loop's clock."""
         async with self._changed:
             while not self.over:
                 if (place := find()) is not None:
@@ -311,11 +344,10 @@ class EpisodeQueue:
         place, episode = leased.place, leased.episode
         self._forget(episode.key, end)
         place.playing = None
-        if episode.calls or end is not None:
-            place.attempts.append(failed_attempt(len(place.attempts) + 1, cause))
+        place.attempts.append(failed_attempt(len(place.attempts) + 1, cause))
         if len(place.attempts) >= ATTEMPTS:
             text = f"{ATTEMPTS} attempts failed, the last one: {cause}"
-            place.played.set_result(self._builder(place).failed(episode.calls, text, place.attempts, place.spent))
+            place.played.set_result(self._builder(place).failed(episode, text, place.attempts, place.spent))
         else:
             place.spent += episode.cost
         await self._tell()

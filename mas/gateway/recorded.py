@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mas.core.engine import AdapterRef, Tokenizer
+from mas.core.engine import Tokenizer
 from mas.core.environment import LARGEST
 from mas.core.records import Attempt, Cost, Episode, Group, Line, Turn, facts_of
 from mas.core.seeds import digest
@@ -53,27 +53,21 @@ class EpisodeEnd(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
-    """One answered call. `number`: of the calls of its role, from 0; `asked`: fingerprint of the request."""
+    """One answered call. `number`: of the calls of its role, from 0, as they began; `place`: of all calls likewise."""
 
     role: str
     number: int
-    asked: str
+    place: int
     wanted: Wanted
-    completions: Sequence[Completion]
-
-    @property
-    def adapter(self) -> AdapterRef | None:
-        """The version that answered."""
-        return self.completions[0].adapter
+    completion: Completion
 
     @property
     def cost(self) -> Cost:
-        """Every completion is a call with its prompt."""
-        count = len(self.completions)
+        """Of the call."""
         return Cost(
-            calls=count,
-            prompt_tokens=count * len(self.wanted.prompt_ids),
-            completion_tokens=sum(len(one.token_ids) for one in self.completions),
+            calls=1,
+            prompt_tokens=len(self.wanted.prompt_ids),
+            completion_tokens=len(self.completion.token_ids),
         )
 
 
@@ -83,29 +77,37 @@ class ProgramEpisode:
 
     Attributes:
         key: what its program calls it by.
-        begun: role -> calls that have begun. under_way: calls that are not answered yet.
+        calls: those that were answered. under_way: how many are not answered yet.
+        cut: calls whose client left before the whole answer was sent.
+        order: of the next call among all. begun: role -> calls that have begun.
+        unanswered: role and fingerprint of the request -> the numbers of such calls that came to nothing.
         touched: when it was last heard of, monotonic seconds.
     """
 
     key: str
     calls: list[RecordedCall] = field(default_factory=list)
-    begun: Counter[str] = field(default_factory=Counter)
     under_way: int = 0
+    cut: int = 0
+    order: int = 0
+    begun: Counter[str] = field(default_factory=Counter)
+    unanswered: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     touched: float = field(default_factory=time.monotonic)
 
     def number_of(self, role: str, asked: str, *, is_retry: bool) -> int:
-        """The number of a call that begins; a retry has that of the equal call whose answer was lost."""
-        if is_retry:
-            for call in reversed(self.calls):
-                if (call.role, call.asked) == (role, asked):
-                    return call.number
+        """The number of a call that begins; a retry has that of an equal call that came to nothing.
+
+        Args:
+            asked: fingerprint of the request.
+        """
+        lost = self.unanswered.get((role, asked), [])
+        if is_retry and lost:
+            return lost.pop(0)
         self.begun[role] += 1
         return self.begun[role] - 1
 
-    def add(self, call: RecordedCall) -> None:
-        """Note an answer, in place of one that its client did not receive."""
-        self.calls = [one for one in self.calls if (one.role, one.number) != (call.role, call.number)]
-        self.calls.append(call)
+    def lose(self, role: str, asked: str, number: int) -> None:
+        """A call came to nothing."""
+        self.unanswered.setdefault((role, asked), []).append(number)
 
     @property
     def cost(self) -> Cost:
@@ -129,56 +131,51 @@ class EpisodeBuilder:
     compare: str
     tokenizer: Tokenizer
 
-    def played(
-        self, calls: Sequence[RecordedCall], end: EpisodeEnd, attempts: Sequence[Attempt], spent: Cost
-    ) -> Episode:
+    def played(self, played: ProgramEpisode, end: EpisodeEnd, attempts: Sequence[Attempt], spent: Cost) -> Episode:
         """The record of an episode that was played. `spent`: on attempts before it."""
+        calls = sorted(played.calls, key=lambda call: call.place)
         assert end.reward is not None
         team = {f"{TEAM}{TERM}": end.reward}
         own = {role: {f"{OWN}{OWN_TERM}": paid} for role, paid in end.rewards.items()}
         success = end.reward >= 1 if end.success is None else end.success
         paid = {**team, OUTCOME: float(success)}
         turns = self._turns(calls, {call.role: paid | own.get(call.role, {}) for call in calls})
-        return self._episode(calls, attempts, spent, success=success, turns=turns, rewards={TERM: end.reward})
+        measures = {"calls_cut": float(played.cut)}
+        return self._episode(
+            calls, attempts, spent, success=success, turns=turns, rewards={TERM: end.reward}, measures=measures
+        )
 
-    def failed(self, calls: Sequence[RecordedCall], cause: str, attempts: Sequence[Attempt], spent: Cost) -> Episode:
-        """The record of an episode that could not be played. `spent`: on all attempts but the last."""
+    def failed(self, played: ProgramEpisode | None, cause: str, attempts: Sequence[Attempt], spent: Cost) -> Episode:
+        """The record of an episode that could not be played. `spent`: on all attempts but the last, `played`."""
+        calls = [] if played is None else sorted(played.calls, key=lambda call: call.place)
         return self._episode(calls, attempts, spent, success=False, turns=(), rewards={}, status="failed", cause=cause)
 
     def _turns(self, calls: Sequence[RecordedCall], rewards: Mapping[str, Mapping[str, float]]) -> tuple[Turn, ...]:
+        """The turns of calls in the order in which they began. By turn each is paid what the episode is worth; else the
+        last of each role is."""
         turns: list[Turn] = []
         visits = Counter[str]()
-        last = {call.role: place for place, call in enumerate(calls)}
-        for place, call in enumerate(calls):
-            visit = visits[call.role]
+        last = {call.role: call for call in calls}
+        for call in calls:
+            is_paid = self.compare == "turn" or last[call.role] is call
+            parent = turns[-1].id if turns else None
+            paid = rewards[call.role] if is_paid else {}
+            turns.append(self._turn(call, len(turns), visits[call.role], parent, rewards[call.role], paid))
             visits[call.role] += 1
-            is_last = last[call.role] == place
-            for index, one in enumerate(call.completions):
-                turns.append(
-                    self._turn(
-                        call, one, place, visit, index,
-                        parent=turns[-1].id if turns else None,
-                        rewards=rewards[call.role],
-                        paid=rewards[call.role] if is_last and index == 0 else {},
-                    )
-                )  # fmt: skip
         return tuple(turns)
 
     def _turn(
         self,
         call: RecordedCall,
-        one: Completion,
         place: int,
         visit: int,
-        index: int,
-        *,
         parent: str | None,
         rewards: Mapping[str, float],
         paid: Mapping[str, float],
     ) -> Turn:
-        by_turn = self.compare == "turn"
+        by_turn, said = self.compare == "turn", call.completion
         return Turn(
-            id=f"{self.id}/{place}/{call.role}/{visit}/{index}",
+            id=f"{self.id}/{place}/{call.role}/{visit}",
             episode=self.id,
             task=self.task,
             agent=call.role,
@@ -190,14 +187,14 @@ class EpisodeBuilder:
             group=Group(kind="task", task=self.task, agent=call.role, visit=visit if by_turn else 0),
             trajectory=f"{self.id}/{call.role}/{visit}" if by_turn else self.id,
             prompt_ids=call.wanted.prompt_ids,
-            completion_ids=tuple(one.token_ids),
-            logprobs=tuple(one.logprobs),
-            supports=tuple(one.supports),
+            completion_ids=tuple(said.token_ids),
+            logprobs=tuple(said.logprobs),
+            supports=tuple(said.supports),
             temperature=call.wanted.sampling.temperature,
-            adapter=one.adapter,
-            seed=call.wanted.seeds[index],
-            finish=one.finish,
-            text=one.text,
+            adapter=said.adapter,
+            seed=call.wanted.seeds[0],
+            finish=said.finish,
+            text=said.text,
             rewards=dict(rewards),
             chosen=True,
             world=NAME,
@@ -209,12 +206,7 @@ class EpisodeBuilder:
         self, calls: Sequence[RecordedCall], attempts: Sequence[Attempt], spent: Cost, **outcome: object
     ) -> Episode:
         cost = sum((call.cost for call in calls), spent)
-        prompts = {
-            digest(call.adapter.name if call.adapter is not None else "", str(call.wanted.prompt_ids)): len(
-                call.wanted.prompt_ids
-            )
-            for call in calls
-        }
+        prompts = {self._prompt_key(call): len(call.wanted.prompt_ids) for call in calls}
         if spent.prompt_tokens:
             prompts[f"{self.id}/attempts"] = spent.prompt_tokens
         return Episode(
@@ -232,7 +224,12 @@ class EpisodeBuilder:
 
     def _line(self, place: int, call: RecordedCall) -> Line:
         prompt = self.tokenizer.decode(call.wanted.prompt_ids)
-        return Line(turn=place, agent=call.role, prompt=prompt, text=call.completions[0].text)
+        return Line(turn=place, agent=call.role, prompt=prompt, text=call.completion.text)
+
+    @staticmethod
+    def _prompt_key(call: RecordedCall) -> str:
+        adapter = call.completion.adapter
+        return digest("" if adapter is None else adapter.name, str(call.wanted.prompt_ids))
 
 
 def failed_attempt(number: int, cause: str) -> Attempt:

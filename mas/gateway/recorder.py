@@ -4,7 +4,8 @@ An episode samples as its training says: the program's own temperature and seed 
 be changed, and equal programs get equal answers. Whatever else the program asks for holds.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +28,7 @@ _KEY = "mas.episode"
 _RETRIES = "x-stainless-retry-count"
 """What OpenAI's client says of a request that it sends again."""
 _MOST_NAME = 200
+EPISODE_NAME = r"^[A-Za-z0-9_.-]{1,200}$"
 
 
 class EpisodePaths:
@@ -46,16 +48,12 @@ class EpisodeRecorder:
     """Satisfies `mas.endpoint.recording.Recorder`.
 
     Args:
-        adapters: role -> the adapter that it samples with, or the model name of the base.
         temperatures: role -> its own.
         wait_s: how long the first call of an episode waits for a place.
     """
 
-    def __init__(
-        self, queue: EpisodeQueue, adapters: Mapping[str, str], temperatures: Mapping[str, float], wait_s: float
-    ) -> None:
-        self._queue, self._adapters, self._temperatures = queue, adapters, temperatures
-        self._wait_s = wait_s
+    def __init__(self, queue: EpisodeQueue, temperatures: Mapping[str, float], wait_s: float) -> None:
+        self._queue, self._temperatures, self._wait_s = queue, temperatures, wait_s
 
     @asynccontextmanager
     async def recording(self, http: Request, request: CompletionRequest | ChatRequest) -> AsyncIterator[Recording]:
@@ -65,29 +63,38 @@ class EpisodeRecorder:
             Refused: the model is no role, or no episode is named that is played now.
         """
         role = request.model
-        if role not in self._adapters:
-            what = f"no role {role[:64]!r}: in an episode the model is a role. {did_you_mean(role, self._adapters)}"
+        if role not in self._temperatures:
+            what = f"no role {role[:64]!r}: in an episode the model is a role. {did_you_mean(role, self._temperatures)}"
             raise Refused(404, what, param="model", code="model_not_found")
+        if request.completions > 1:
+            why = "in an episode every completion is a turn: ask once for each"
+            raise Refused(400, f"{request.completions} completions of one request: {why}", param="n")
         leased = await self._leased(http)
         place, episode = leased.place, leased.episode
         asked = digest(request.model_dump_json())
         is_retry = http.headers.get(_RETRIES, "0") not in ("", "0")
         number = episode.number_of(role, asked, is_retry=is_retry)
+        order, episode.order = episode.order, episode.order + 1
         temperature = place.group.temperature
         changed: dict[str, Any] = {
-            "model": self._adapters[role],
             "seed": place.seed_of(role, number),
             "temperature": self._temperatures[role] if temperature is None else temperature,
         }
-        made: list[tuple[Wanted, Sequence[Completion]]] = []
+        said: list[tuple[Wanted, Completion]] = []
         episode.under_way += 1
         try:
-            yield Recording(request.model_copy(update=changed), lambda wanted, said: made.append((wanted, said)))
+            yield Recording(request.model_copy(update=changed), lambda wanted, made: said.append((wanted, made[0])))
+        except BaseException as error:
+            episode.lose(role, asked, number)
+            episode.cut += not isinstance(error, Refused)
+            raise
+        else:
+            for wanted, completion in said:
+                call = RecordedCall(role=role, number=number, place=order, wanted=wanted, completion=completion)
+                episode.calls.append(call)
         finally:
             episode.under_way -= 1
             self._queue.touch(leased)
-        for wanted, said in made:
-            episode.add(RecordedCall(role=role, number=number, asked=asked, wanted=wanted, completions=said))
 
     async def _leased(self, http: Request) -> Leased:
         """The episode that a request is of."""
@@ -103,6 +110,11 @@ class EpisodeRecorder:
             )
         if task is None or self._queue.has_tasks:
             return self._queue.find(key)
-        if not task or max(len(key), len(task)) > _MOST_NAME:
-            raise Refused(400, f"X-Mas-Episode and X-Mas-Task are names of 1 to {_MOST_NAME} characters")
+        if not re.fullmatch(EPISODE_NAME, key) or not 0 < len(task) <= _MOST_NAME:
+            raise Refused(
+                400,
+                f"X-Mas-Episode is {key[:64]!r}, X-Mas-Task {task[:64]!r}: an episode's name has letters, digits, '_', "
+                f"'.' and '-', and both have 1 to {_MOST_NAME} characters",
+                code="wrong_name",
+            )
         return await self._queue.begin(task, key, self._wait_s)

@@ -7,15 +7,17 @@ train_in_directory(config, scenario, opening=opening)
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
+import msgspec
 from starlette.applications import Starlette
 
+from mas.core.engine import AdapterRef, Engine, EngineWrapper, Generation, Request
 from mas.core.errors import ConfigError
 from mas.endpoint.app import build_app
-from mas.endpoint.command import Entrance, base_name, role_models
+from mas.endpoint.command import Entrance, base_name, role_model
 from mas.endpoint.models import Served
 from mas.endpoint.server import running
 from mas.gateway.pages import LEASE_WAIT_S, EpisodePages
@@ -56,12 +58,11 @@ def check_program(setup: Setup) -> None:
     algorithm, cluster = setup.algorithm, setup.cluster
     if not isinstance(setup.scenario, ProgramScenario):
         raise ConfigError(f"mas gateway plays scenario={NAME}, not {setup.scenario.name!r}: leave scenario out")
+    by_turn = setup.scenario.options.compare == "turn"
     odd: Sequence[tuple[bool, str, str]] = (
         (algorithm.sampler.mode != "parallel", f"algorithm.sampler.mode={algorithm.sampler.mode} asks several "
          "candidates of one state, and a program cannot be put back", "choose one with parallel sampling, such as "
          "algorithm=parallel_grpo"),
-        (algorithm.reward.of in ("attempt", "improvement"), f"algorithm.reward.of={algorithm.reward.of} needs attempts",
-         "leave it out"),
         (algorithm.is_training_free, "roles that learn as text need prompts of mas", "choose another algorithm"),
         (algorithm.opponents is not None, "algorithm.opponents needs a game", "leave it out"),
         (algorithm.warm_start is not None, "algorithm.warm_start plays a team's graph", "leave it out"),
@@ -71,12 +72,58 @@ def check_program(setup: Setup) -> None:
         (algorithm.reward.partial is not None, "algorithm.reward.partial needs named entities", "leave it out"),
         (setup.is_served_elsewhere, "adapters are trained on a base that is loaded here", "leave engine=openai out"),
         (cluster.workers > 0, "cluster.workers play a team's graph", "leave it out"),
+        (algorithm.reward.of != "trajectory", f"algorithm.reward.of={algorithm.reward.of} needs rewards turn by turn",
+         "leave it out"),
+        (bool(algorithm.reward.cost), "algorithm.reward.cost is paid turn by turn", "leave it out"),
+        ((algorithm.reward.discount < 1 or algorithm.advantage.step is not None) and by_turn,
+         "this algorithm follows an episode from turn to turn", "write scenario.options.compare=episode"),
+        (algorithm.swap is not None, "algorithm.swap exchanges the adapters of roles", "leave it out"),
+        (any(role.peer for role in setup.team.roles.values()), "peers play roles of a team's graph",
+         "let the program ask them itself"),
+        (setup.train.target is not None and setup.scenario.rows is None, "train.target needs tasks that are evaluated",
+         "name a file with scenario.options.path"),
         (setup.train.staleness > 0, "train.staleness plays batches ahead", "leave it out"),
         (bool(setup.team.tools), "a program calls its tools itself", "leave tools out of the team"),
     )  # fmt: skip
     for is_odd, why, remedy in odd:
         if is_odd:
             raise ConfigError(f"mas gateway: {why}: {remedy}")
+
+
+class RoleEngine(EngineWrapper[Engine]):
+    """An engine whose adapters are called as the roles that sample with them. `adapters`: role -> its adapter, None:
+    the base."""
+
+    def __init__(self, engine: Engine, adapters: Mapping[str, str | None]) -> None:
+        super().__init__(engine)
+        self._adapters = adapters
+
+    def adapters(self) -> Mapping[str, AdapterRef]:
+        """Role -> the version that it samples with now; of the base 0."""
+        published = self._engine.adapters()
+        return {
+            role: AdapterRef(role, 0) if name is None else published[name]
+            for role, name in self._adapters.items()
+            if name is None or name in published
+        }
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        return await self._engine.generate(self._translated(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Generation]:
+        async with aclosing(self._engine.stream(self._translated(request))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def score(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
+    ) -> tuple[float, ...]:
+        used = None if adapter is None else self._adapters[adapter]
+        return await self._engine.score(prompt_ids, completion_ids, used)
+
+    def _translated(self, request: Request) -> Request:
+        used = None if request.adapter is None else self._adapters[request.adapter]
+        return msgspec.structs.replace(request, adapter=used)
 
 
 def program_opening(
@@ -100,20 +147,18 @@ def program_opening(
     async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
         assert base is not None
         async with open_team(setup, base) as session:
-            queue = _queue(session, base, limits)
+            queue = _queue(session, limits)
             app = _app(session, base, queue, entrance or Entrance(), limits)
             async with queue.watching(), running(app, listener) as address:
                 note(_greeting(address, session.setup, has_tasks=queue.has_tasks))
-                try:
-                    yield replace(session, programs=queue)
-                finally:
-                    await queue.close("all steps are done")
-                    await asyncio.sleep(limits.linger_s)
+                yield replace(session, programs=queue)
+                await queue.close("all steps are done")  # where it failed programs ask until it is started again
+                await asyncio.sleep(limits.linger_s)
 
     return opening
 
 
-def _queue(session: TeamSession, base: BaseModel, limits: GatewayLimits) -> EpisodeQueue:
+def _queue(session: TeamSession, limits: GatewayLimits) -> EpisodeQueue:
     setup = session.setup
     assert isinstance(setup, TrainSetup)
     assert isinstance(setup.scenario, ProgramScenario)
@@ -130,21 +175,18 @@ def _app(
     session: TeamSession, base: BaseModel, queue: EpisodeQueue, entrance: Entrance, limits: GatewayLimits
 ) -> Starlette:
     setup = session.setup
-    used = {one for one in setup.sampling_adapters.values() if one is not None}
-    name = base_name(setup.model.path, used)
-    models = role_models(session, used, chats=base.chats)
+    models = {role.name: role_model(role, session.scenario, chats=base.chats) for role in session.plan.roles.values()}
     served = Served(
-        engine=session.publishing,
-        base=name,
+        engine=RoleEngine(session.publishing, setup.sampling_adapters),
+        base=base_name(setup.model.path, {*models}),
         context=base.limits.context,
-        roles={one: replace(model, most_tokens=model.max_tokens) for one, model in models.items()},
+        roles={role: replace(model, most_tokens=model.max_tokens) for role, model in models.items()},
         teams=(),
         created=int(time.time()),
         longest_token=base.tokenizer.longest_token,
     )
     temperatures = {role: spec.temperature for role, spec in setup.team.roles.items()}
-    adapters = {role: one or name for role, one in setup.sampling_adapters.items()}
-    return gateway_app(served, queue, EpisodeRecorder(queue, adapters, temperatures, limits.wait_s), entrance, limits)
+    return gateway_app(served, queue, EpisodeRecorder(queue, temperatures, limits.wait_s), entrance, limits)
 
 
 def gateway_app(
@@ -160,7 +202,7 @@ def gateway_app(
         recorder=recorder,
     )
     app.add_middleware(EpisodePaths)
-    app.router.routes.extend(EpisodePages(queue, limits.wait_s, limits.lease_s).routes())
+    app.router.routes.extend(EpisodePages(queue, app.state.gate, limits.wait_s, limits.lease_s).routes())
     return app
 
 

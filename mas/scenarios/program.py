@@ -78,7 +78,7 @@ class ProgramEnvironment(RecordEnvironment[ProgramState]):
 
     def initial(self, task: Task) -> ProgramState:
         row = {} if self._rows is None else self._rows[task.split][task.seed]
-        return ProgramState(json.dumps(row, ensure_ascii=False, default=str))
+        return ProgramState(json.dumps(row, ensure_ascii=False))
 
     def fields(self, state: ProgramState, view: str) -> Mapping[str, str]:
         return {"task": state.task}
@@ -110,7 +110,7 @@ class ProgramReward:
 
 @dataclass(frozen=True, slots=True)
 class ProgramScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and with rows `SplitByContent`. `rows`: None: endless nameless tasks."""
+    """Satisfies `mas.core.scenario.Scenario`. `rows`: None: endless nameless tasks."""
 
     options: ProgramOptions
     rows: Rows | None
@@ -148,7 +148,7 @@ class ProgramScenario:
         )
 
     def fingerprint(self) -> str:
-        return digest(NAME, self.options.model_dump_json(), json.dumps(self.rows, sort_keys=True, default=str))
+        return digest(NAME, self.options.model_dump_json(), json.dumps(self.rows, sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,11 @@ def read_tasks(path: str, split: str | None, eval_share: float) -> Rows:
     found: dict[Split, list[Mapping[str, Any]]] = {"train": [], "eval": []}
     first: dict[str, tuple[Split, str]] = {}
     for row in read_rows(path):
-        content = json.dumps({key: row.values[key] for key in row.values if key != split}, sort_keys=True, default=str)
+        task = {key: value for key, value in row.values.items() if key != split}
+        try:
+            content = json.dumps(task, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{row.where} cannot be given to a program as JSON: {error}") from None
         is_held_out = derive_seed(NAME, content) < eval_share * 2**63
         own = split_of(row, split) or ("eval" if is_held_out else "train")
         other, where = first.setdefault(content, (own, row.where))

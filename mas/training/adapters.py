@@ -83,6 +83,8 @@ class TrainableAdapters:
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
         """See `Trainable`; the adapters stay published."""
         store = session.publishing.store
+        if session.programs is not None and self._thread is None:  # the loop answers them meanwhile
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="mas-learner")
         for name, weights in self.learner.adapters.items():
             await store.publish(name, weights, version=versions[name])
         try:

@@ -1,7 +1,7 @@
 """A gateway without training around it: a queue, and an application that is asked without a network."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,13 @@ ROWS: Mapping[Any, Sequence[Mapping[str, Any]]] = {
     "train": [{"q": "one"}, {"q": "two"}, {"q": "three"}],
     "eval": [{"q": "four"}, {"q": "five"}],
 }
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that a request does."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.005)
 
 
 def backwards(prompt: str, adapter: str | None, seed: int) -> str:
@@ -88,7 +95,7 @@ async def open_gateway(
         idle_s=limits.idle_s,
         now=lambda: now[0],
     )
-    recorder = EpisodeRecorder(queue, {role: role for role in ROLES}, {"finder": 1.0, "reader": 0.7}, limits.wait_s)
+    recorder = EpisodeRecorder(queue, {"finder": 1.0, "reader": 0.7}, limits.wait_s)
     models = {role: RoleModel(chats=True, max_tokens=200, most_tokens=200) for role in ROLES}
     app = gateway_app(offer(engine, models), queue, recorder, Entrance(), limits)
     async with client(app) as http:

@@ -6,10 +6,14 @@ import httpx
 import openai
 import pytest
 from clients import client, pieces, problem
-from open_gateway import ROWS, OpenGateway, open_gateway
+from open_gateway import ROWS, OpenGateway, backwards, open_gateway, until
 
+from mas.core.engine import Generation, Request
+from mas.core.errors import EngineError
 from mas.core.records import Episode, Turn
+from mas.endpoint import running
 from mas.gateway.recorded import EpisodeEnd
+from mas.gateway.serving import GatewayLimits
 from mas.training.task_batch import ProgramPlayer
 
 
@@ -179,21 +183,57 @@ async def test_an_episode_of_a_program_that_died_is_given_to_another_one() -> No
     assert [attempt.cause for attempt in episode.attempts] == ["nothing was heard of it for 10 s"]
 
 
-async def test_an_answer_that_the_client_asks_for_again_replaces_the_one_before() -> None:
-    async with open_gateway(candidates=1) as gate:
+async def test_a_call_that_came_to_nothing_is_made_again_with_its_own_seed() -> None:
+    broken = {"first"}
+
+    def answer(prompt: str, adapter: str | None, seed: int) -> str:
+        if broken and "first" in prompt:
+            broken.clear()
+            raise EngineError("the engine stumbled")
+        return backwards(prompt, adapter, seed)
+
+    async with open_gateway(answer=answer, candidates=1) as gate:
         playing = gate.play(0)
         key = (await gate.lease())["id"]
+        problem(await gate.ask(key, "finder", "first"), 500)
+        assert (await gate.ask(key, "finder", "second")).status_code == 200
         path = f"/episodes/{key}/v1/chat/completions"
-        body = {"model": "finder", "messages": [{"role": "user", "content": "x"}]}
-        for retries in ("0", "1", "2"):
-            await gate.http.post(path, json=body, headers={"x-stainless-retry-count": retries})
-        await gate.http.post(path, json=body, headers={"x-stainless-retry-count": "0"})
+        body = {"model": "finder", "messages": [{"role": "user", "content": "first"}]}
+        assert (await gate.http.post(path, json=body, headers={"x-stainless-retry-count": "1"})).status_code == 200
+        assert (await gate.http.post(path, json=body, headers={"x-stainless-retry-count": "1"})).status_code == 200
         await gate.end(key, reward=1)
         (episode,) = await playing
-    assert len(gate.engine.requests) == 4
-    first, again, third, own = [request.seeds for request in gate.engine.requests]
-    assert first == again == third != own
-    assert [turn.visit for turn in episode.turns] == [0, 1]
+    asked = [request.seeds for request in gate.engine.requests]
+    assert asked[0] == asked[2]  # the scripted engine notes a request before it answers
+    assert len({*asked}) == 3
+    assert [turn.visit for turn in episode.turns] == [0, 1, 2]
+    assert episode.measures == {"calls_cut": 1.0}
+
+
+async def test_turns_are_numbered_as_their_calls_began_whoever_was_answered_first() -> None:
+    release = asyncio.Event()
+
+    async with open_gateway(candidates=1) as gate:
+        generate = gate.engine.generate
+
+        async def slow(request: Request) -> tuple[Generation, ...]:
+            if "part one" in gate.engine.tokenizer.decode(request.prompt_ids):
+                await release.wait()
+            return await generate(request)
+
+        gate.engine.generate = slow  # type: ignore[method-assign]
+        playing = gate.play(0)
+        key = (await gate.lease())["id"]
+        first = asyncio.create_task(gate.ask(key, "finder", "part one"))
+        await until(lambda: gate.queue.find(key).episode.under_way == 1)
+        await gate.ask(key, "finder", "part two")
+        assert problem(await gate.end(key, reward=1), 409)["code"] == "under_way"
+        release.set()
+        await first
+        await gate.end(key, reward=1)
+        (episode,) = await playing
+    decode = gate.engine.tokenizer.decode
+    assert [("part one" in decode(turn.prompt_ids), turn.visit) for turn in episode.turns] == [(True, 0), (False, 1)]
 
 
 async def test_a_request_that_fails_leaves_nothing_and_does_not_end_the_episode() -> None:
@@ -202,11 +242,47 @@ async def test_a_request_that_fails_leaves_nothing_and_does_not_end_the_episode(
         key = (await gate.lease())["id"]
         problem(await gate.ask(key, "finder", "x", logit_bias={"1": 5}), 400)
         problem(await gate.ask(key, "finder", "x" * 200_000), 400)
-        assert (await gate.ask(key, "finder", "x", n=2)).status_code == 200
+        assert problem(await gate.ask(key, "finder", "x", n=2), 400)["param"] == "n"
+        assert (await gate.ask(key, "finder", "x")).status_code == 200
         await gate.end(key, reward=1)
         (episode,) = await playing
-    assert [(turn.visit, turn.id.rpartition("/")[2]) for turn in episode.turns] == [(0, "0"), (0, "1")]
-    assert episode.calls == 2
+    assert [turn.visit for turn in episode.turns] == [0]
+    assert episode.calls == 1
+
+
+@pytest.mark.parametrize("compare", ["turn", "episode"])
+async def test_what_a_role_is_paid_adds_up_to_the_episodes_reward(compare: str) -> None:
+    """By turn every turn is a trajectory, so that equal rewards are no difference for whoever reads them."""
+    async with open_gateway(compare=compare) as gate:
+        episodes = await _two(gate, 1, 2)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    trajectories: dict[str, list[Turn]] = {}
+    for turn in turns:
+        trajectories.setdefault(turn.trajectory, []).append(turn)
+    for own in trajectories.values():
+        paid = {name: sum(turn.paid.get(name, 0.0) for turn in own) for name in own[0].rewards}
+        assert paid == own[0].rewards
+    groups = {str(turn.group): turn.group for turn in turns}
+    assert len(groups) == (2 if compare == "turn" else 1)
+
+
+async def test_who_leaves_while_it_waits_takes_no_episode_along() -> None:
+    async with open_gateway(limits=GatewayLimits(idle_s=10, lease_s=30)) as gate, running(gate.app) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = b"{}"
+        head = f"POST /v1/episodes HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        await until(lambda: gate.queue.waiting == 1)
+        writer.close()
+        await writer.wait_closed()
+        del reader
+        await until(lambda: gate.queue.waiting == 0)
+        playing = gate.play(0)
+        await asyncio.sleep(0)
+        assert gate.queue.counts["playing"] == 0
+        playing.cancel()
 
 
 async def test_programs_with_tasks_of_their_own_begin_episodes_by_name() -> None:
@@ -218,9 +294,12 @@ async def test_programs_with_tasks_of_their_own_begin_episodes_by_name() -> None
             headers = {"x-mas-episode": episode, "x-mas-task": task}
             return await gate.http.post("/v1/chat/completions", json=body, headers=headers)
 
-        assert all(await asyncio.gather(*(call("a1", "A") for _ in range(3))))  # together, in one episode
+        together = await asyncio.gather(*(call("a1", "A") for _ in range(3)))
+        assert [answer.status_code for answer in together] == [200] * 3  # in one episode
         assert (await gate.lease(task="B", id="b1"))["task"] == "B"
         assert (await call("b1", "B")).status_code == 200
+        assert problem(await call("a1", "B"), 409)["code"] == "other_task"
+        assert problem(await call("a/1", "A"), 400)["code"] == "wrong_name"
         refused = problem(await call("c1", "C"), 503)
         assert refused["code"] == "step_full"
         assert "A (1), B (1)" in refused["message"]
@@ -252,10 +331,10 @@ async def test_a_task_of_a_programs_own_is_compared_as_far_as_it_was_played() ->
     assert missing.cause == "no further episode of this task began within 10 s"
 
 
-async def test_what_programs_ask_when_training_is_over() -> None:
-    async with open_gateway() as gate:
+async def test_who_waits_hears_at_once_that_training_is_over() -> None:
+    async with open_gateway(limits=GatewayLimits(idle_s=10, lease_s=3600)) as gate:
         waiting = asyncio.create_task(gate.lease())
-        await asyncio.sleep(0)
+        await until(lambda: gate.queue.waiting == 1)
         await gate.queue.close("3 steps done")
         assert await waiting == {"object": "over", "reason": "3 steps done"}
         assert (await gate.http.get("/v1/episodes")).json() == {
