@@ -9,6 +9,7 @@
 import asyncio
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
 from openai import AsyncOpenAI
@@ -19,42 +20,40 @@ AT_ONCE = 16
 """Episodes that are played at the same time."""
 
 
-async def answer(client: AsyncOpenAI, question: str) -> str:
+async def answer(base_url: str, question: str) -> str:
     """The agents: who is asked about, and then what that person has."""
-    finder = Agent(
-        name="finder",
-        instructions="Answer with a name.",
-        model=OpenAIChatCompletionsModel("finder", openai_client=client),
-    )
-    reader = Agent(
-        name="reader",
-        instructions="Answer with a number.",
-        model=OpenAIChatCompletionsModel("reader", openai_client=client),
-    )
     jobs, counts, asked = question.split(". ")
     _, _, things, _, _, job, _ = asked.split()
-    person = await Runner.run(finder, f"{jobs}. What is the name of the {job}?")
-    found = await Runner.run(reader, f"{counts}. How many {things} does {person.final_output.strip()} have?")
-    return str(found.final_output)
+    async with AsyncOpenAI(base_url=base_url, api_key="none") as client:
+        finder = Agent(
+            name="finder",
+            instructions="Answer with a name.",
+            model=OpenAIChatCompletionsModel("finder", openai_client=client),
+        )
+        reader = Agent(
+            name="reader",
+            instructions="Answer with a number.",
+            model=OpenAIChatCompletionsModel("reader", openai_client=client),
+        )
+        person = await Runner.run(finder, f"{jobs}. What is the name of the {job}?")
+        number = await Runner.run(reader, f"{counts}. How many {things} does {person.final_output.strip()} have?")
+    return str(number.final_output)
 
 
-async def play(gateway: Gateway) -> None:
+def play(url: str) -> None:
     """One episode after the other, until training is over."""
-    episodes = gateway.episodes()
-    while (episode := await asyncio.to_thread(next, episodes, None)) is not None:
+    for episode in Gateway(url).episodes():
         with episode:
-            async with AsyncOpenAI(base_url=episode.base_url, api_key="none") as client:
-                said = await answer(client, episode.task["question"])
-            number = re.search(r"[0-9]+", said)
-            reward = float(number is not None and int(number[0]) == episode.task["answer"])
-            await asyncio.to_thread(episode.end, reward)
+            said = re.search(r"[0-9]+", asyncio.run(answer(episode.base_url, episode.task["question"])))
+            episode.end(float(said is not None and int(said[0]) == episode.task["answer"]))
 
 
-async def main(url: str = "http://127.0.0.1:8000") -> None:
+def main(url: str = "http://127.0.0.1:8000") -> None:
     """Play several episodes at once."""
     set_tracing_disabled(True)
-    await asyncio.gather(*(play(Gateway(url)) for _ in range(AT_ONCE)))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(play, [url] * AT_ONCE))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -6,9 +6,9 @@
     python examples/gateway/langgraph_agent.py       # in another terminal, with langgraph 1.2 and langchain-openai 1.7
 """
 
-import asyncio
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypedDict
 
 import httpx
@@ -29,26 +29,21 @@ class Lookup(TypedDict, total=False):
     said: str
 
 
-def model(role: str, base_url: str, http: httpx.AsyncClient) -> ChatOpenAI:
-    """A role as LangChain asks it."""
-    return ChatOpenAI(model=role, base_url=base_url, api_key="none", http_async_client=http)
-
-
-async def answer(base_url: str, question: str) -> str:
+def answer(base_url: str, http: httpx.Client, question: str) -> str:
     """The graph: who is asked about, and then what that person has."""
     jobs, counts, asked = question.split(". ")
     _, _, things, _, _, job, _ = asked.split()
 
-    async def find(state: Lookup) -> Lookup:
-        said = await model("finder", base_url, http).ainvoke(
-            f"{jobs}. What is the name of the {job}? Answer with the name."
-        )
-        return {"person": str(said.content).strip()}
+    def ask(role: str, text: str) -> str:
+        model = ChatOpenAI(model=role, base_url=base_url, api_key="none", http_client=http)
+        return str(model.invoke(text).content).strip()
 
-    async def read(state: Lookup) -> Lookup:
+    def find(state: Lookup) -> Lookup:
+        return {"person": ask("finder", f"{jobs}. What is the name of the {job}? Answer with the name.")}
+
+    def read(state: Lookup) -> Lookup:
         text = f"{counts}. How many {things} does {state['person']} have? Answer with the number."
-        said = await model("reader", base_url, http).ainvoke(text)
-        return {"said": str(said.content)}
+        return {"said": ask("reader", text)}
 
     graph = StateGraph(Lookup)
     graph.add_node("find", find)
@@ -56,26 +51,22 @@ async def answer(base_url: str, question: str) -> str:
     graph.add_edge(START, "find")
     graph.add_edge("find", "read")
     graph.add_edge("read", END)
-    async with httpx.AsyncClient() as http:
-        state = await graph.compile().ainvoke({"question": question})
-    return str(state["said"])
+    return str(graph.compile().invoke({"question": question})["said"])
 
 
-async def play(gateway: Gateway) -> None:
+def play(url: str) -> None:
     """One episode after the other, until training is over."""
-    episodes = gateway.episodes()
-    while (episode := await asyncio.to_thread(next, episodes, None)) is not None:
-        with episode:
-            said = await answer(episode.base_url, episode.task["question"])
-            number = re.search(r"[0-9]+", said)
-            reward = float(number is not None and int(number[0]) == episode.task["answer"])
-            await asyncio.to_thread(episode.end, reward)
+    for episode in Gateway(url).episodes():
+        with episode, httpx.Client() as http:
+            said = re.search(r"[0-9]+", answer(episode.base_url, http, episode.task["question"]))
+            episode.end(float(said is not None and int(said[0]) == episode.task["answer"]))
 
 
-async def main(url: str = "http://127.0.0.1:8000") -> None:
+def main(url: str = "http://127.0.0.1:8000") -> None:
     """Play several episodes at once."""
-    await asyncio.gather(*(play(Gateway(url)) for _ in range(AT_ONCE)))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(play, [url] * AT_ONCE))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

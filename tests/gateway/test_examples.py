@@ -47,10 +47,11 @@ async def test_an_example_plays_all_episodes(name: str) -> None:
         open_gateway(answer=knowing, candidates=12, limits=limits, rows={"train": [row], "eval": [row]}) as gate,
         running(gate.app) as url,
     ):
-        program = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(main(url))))
-        episodes = await gate.play(0)
-        await gate.queue.close("done")
-        await program
+        program = asyncio.create_task(asyncio.to_thread(main, url))
+        async with asyncio.timeout(60):
+            episodes = await gate.play(0)
+            await gate.queue.close("done")
+            await program
     assert [[turn.role for turn in episode.turns] for episode in episodes] == [["finder", "reader"]] * 12
     right = [episode.turns[0].text == "Ben" for episode in episodes]
     assert [episode.success for episode in episodes] == right

@@ -142,7 +142,7 @@ def test_programs_that_crash_stop_nothing(options: list[str], tmp_path: Path) ->
         ("algorithm=training_free", "roles that learn as text need prompts of mas"),
         (
             "algorithm=gigpo",
-            "this algorithm follows an episode from turn to turn: write scenario.options.compare=episode",
+            "follows an episode from turn to turn: write scenario.options.compare=episode",
         ),
         ("algorithm.reward.cost=[tokens]", "algorithm.reward.cost is paid turn by turn"),
         ("train.target=0.9", "train.target needs tasks that are evaluated: name a file with scenario.options.path"),
