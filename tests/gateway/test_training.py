@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 
 import openai
 import pytest
 from conftest import BaseFor, Ran
-from relay_program import ROLES, play_all, post, say, write_tasks
+from relay_program import ROLES, play_all, post, say, text_of, write_tasks
 from served import serving
 from trained_program import train_program
 
 from mas.config.options import ModelOptions
-from mas.gateway.client import Episode
+from mas.gateway.client import Episode, Gateway, GatewayError
 
 KEY = "s3cret-of-the-gateway"
 
@@ -108,6 +108,35 @@ def test_what_a_program_says_in_an_episode_with_the_openai_client_streams_and_fo
     assert max(line["adapters"]["planner"]["behaviour_gap"] for line in steps) < 1e-4
     assert all(line["adapters"].keys() == {"planner"} for line in steps)
     assert steps[-1]["reward"] > steps[0]["reward"]
+
+
+def test_a_program_with_tasks_of_its_own_is_trained_without_evaluation(
+    options: list[str], tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    """It begins episodes by name, four of each task, until it is told that training is over."""
+    keys = "ABCD"
+
+    def play(number: int, gateway: Gateway) -> bool:
+        try:
+            episode = gateway.begin(f"key-{keys[number // 4 % 4]}", f"episode-{number}")
+        except GatewayError as error:
+            return error.status != 410
+        with episode:
+            said = text_of(say(episode, "planner", f"P{episode.task[-1]}>"))
+            episode.end(float(said == "c"))
+        return True
+
+    def program(url: str) -> int:
+        return sum(1 for _ in takewhile(lambda number: play(number, Gateway(url)), count()))
+
+    own = [word for word in options if not word.startswith(("scenario.options.path", "scenario.options.split"))]
+    short = [*own, "train.steps=3", "train.tasks_per_step=2", "algorithm.sampler.candidates=4"]
+    _, played = train_program(short, tmp_path / "run", program)
+    assert played == 3 * 2 * 4
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert all(line["roles"]["planner"]["groups"] == 2 for line in lines)
+    assert mas("report", str(tmp_path / "run")).code == 0
 
 
 def test_programs_that_crash_stop_nothing(options: list[str], tmp_path: Path) -> None:
