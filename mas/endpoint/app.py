@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -58,7 +59,7 @@ def build_app(
 
     Args:
         key: what clients must send as bearer token, but for `/health`; None: without `clients` anybody may ask.
-        clients: others with keys of their own, and how much they may ask; see `read_keys`.
+        clients: others with keys and limits of their own; see `read_keys`.
         max_running: completions that run at the same time; there may be as many requests and `max_waiting` more, and
             others get status 429.
         max_body: of a request, in bytes; None: what a text as long as the context may need, 8 MiB at most.
@@ -69,32 +70,29 @@ def build_app(
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
         recorder: notes what models said; None: nobody does.
     """
-    gate, health = ConnectionGate(running=max_running, waiting=max_waiting), Health()
+    gate, health, prompts = ConnectionGate(running=max_running, waiting=max_waiting), Health(), PromptReader(served)
     metrics = Metrics(served.engine, gate, served.teams)
-    pages, prompts = _Pages(served, gate, metrics, health), PromptReader(served)
     max_body = prompts.max_body if max_body is None else max_body
 
-    def exchange(kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]) -> RequestExchange:
-        return RequestExchange(
-            kind=kind,
-            served=served,
-            prompts=prompts,
-            gate=gate,
-            metrics=metrics,
-            health=health,
-            max_body=max_body,
-            max_seconds=max_seconds,
-            kept=kept,
-            recorder=recorder,
-        )
-
+    exchange = partial(
+        RequestExchange,
+        served=served,
+        prompts=prompts,
+        gate=gate,
+        metrics=metrics,
+        health=health,
+        max_body=max_body,
+        max_seconds=max_seconds,
+        kept=kept,
+        recorder=recorder,
+    )
     door = Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics)
     app = Starlette(
         routes=[
-            Route("/v1/completions", exchange(CompletionRequest), methods=["POST"]),
-            Route("/v1/chat/completions", exchange(ChatRequest), methods=["POST"]),
-            Route("/v1/responses", exchange(ResponsesRequest), methods=["POST"]),
-            *pages.routes(),
+            Route("/v1/completions", exchange(kind=CompletionRequest), methods=["POST"]),
+            Route("/v1/chat/completions", exchange(kind=ChatRequest), methods=["POST"]),
+            Route("/v1/responses", exchange(kind=ResponsesRequest), methods=["POST"]),
+            *_Pages(served, gate, metrics, health).routes(),
             *PeoplePages(desk or HumanDesk(), max_body).routes(),
         ],
         middleware=[*cors(origins), door],
