@@ -5,7 +5,6 @@ Heavy modules are imported inside the commands that need them, so that help and 
 
 import asyncio
 import os
-import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -38,7 +37,18 @@ from mas.person.command import play
 from mas.runs.cluster import cluster
 from mas.runs.evaluate import evaluate
 from mas.runs.hub_source import local_run
-from mas.runs.overrides import PLAYING, Overrides, PlayedRun, RunDir, check_used, configured, exported, tell_loading
+from mas.runs.overrides import (
+    PLAYING,
+    FromStep,
+    Overrides,
+    PlayedRun,
+    RunDir,
+    check_used,
+    configured,
+    exported,
+    tell_loading,
+    tell_stopped,
+)
 from mas.runs.play import BUS_HELP, BusCa, BusStore, agent, on_bus, run, stop
 from mas.runs.resolve import resolve, with_tasks
 from mas.sandbox.command import sandbox
@@ -118,10 +128,7 @@ def train(
     wait: Annotated[
         float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
     ] = None,
-    from_step: Annotated[
-        int | None,
-        typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
-    ] = None,
+    from_step: FromStep = None,
     trust: Trust = False,
 ) -> None:
     """Train a team. The same command again resumes a run that was stopped or killed."""
@@ -142,14 +149,9 @@ def train(
             open_bus=partial(on_bus, setup, bus, ca, store, wait, console),
         )
     except KeyboardInterrupt:
-        from mas.training.checkpoint import checkpoint_steps
-
         options = {"--bus": bus or None, "--ca": ca, "--store": store or None, "--wait": wait}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        again = shlex.join(["mas", "train", *(overrides or []), *given])
-        saved = checkpoint_steps(Path(config.run_dir) / "checkpoints")
-        what = f"Resume from step {saved[-1]}" if saved else "Nothing was saved yet. Start again"
-        Console(stderr=True).print(Text(f"stopped. {what} with: {again}"), soft_wrap=True)
+        tell_stopped(config.run_dir, ["mas", "train", *(overrides or []), *given])
         raise typer.Exit(130) from None
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)
 

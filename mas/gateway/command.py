@@ -1,8 +1,6 @@
 """`mas gateway`: trains a program of the user's own by its calls of an OpenAI-compatible endpoint."""
 
 import os
-import shlex
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +11,7 @@ from mas.api.train import train_setup
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import Overrides, configured
+from mas.runs.overrides import FromStep, Overrides, configured, tell_stopped
 from mas.runs.resolve import with_tasks
 
 
@@ -26,10 +24,7 @@ def gateway(
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="an episode without a call for so long is given up")
     ] = 600.0,
-    from_step: Annotated[
-        int | None,
-        typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
-    ] = None,
+    from_step: FromStep = None,
     trust: Trust = False,
 ) -> None:
     """Train a program of your own, an adapter per role: it calls the roles as models of an OpenAI-compatible endpoint.
@@ -62,11 +57,6 @@ def gateway(
         try:
             train_setup(config, setup, console, from_step=from_step, open_bus=lambda: opening)
         except KeyboardInterrupt:
-            from mas.training.checkpoint import checkpoint_steps
-
-            saved = checkpoint_steps(Path(config.run_dir) / "checkpoints")
-            what = f"Resume from step {saved[-1]}" if saved else "Nothing was saved yet. Start again"
-            again = shlex.join(["mas", "gateway", *(overrides or [])])
-            Console(stderr=True).print(Text(f"stopped. {what} with: {again}"), soft_wrap=True)
+            tell_stopped(config.run_dir, ["mas", "gateway", *(overrides or [])])
             raise typer.Exit(130) from None
     console.print(Text(f"next: mas report {config.run_dir}   mas serve {config.run_dir}", style="dim"), soft_wrap=True)

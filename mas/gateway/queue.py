@@ -34,7 +34,7 @@ _REMEMBERED = 4096
 Kind = Literal["train", "greedy", "sampled"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TaskGroup:
     """The episodes of one task that are compared.
 
@@ -52,7 +52,7 @@ class TaskGroup:
     touched: float = field(default_factory=time.monotonic)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Place:
     """One of them. `spent`: on attempts that came to nothing; `playing`: the attempt under way."""
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -203,7 +203,7 @@ class EpisodeBuilder:
         )
 
     def _episode(
-        self, calls: Sequence[RecordedCall], attempts: Sequence[Attempt], spent: Cost, **outcome: object
+        self, calls: Sequence[RecordedCall], attempts: Sequence[Attempt], spent: Cost, **outcome: Any
     ) -> Episode:
         cost = sum((call.cost for call in calls), spent)
         prompts = {self._prompt_key(call): len(call.wanted.prompt_ids) for call in calls}
@@ -219,7 +219,7 @@ class EpisodeBuilder:
             prompts=prompts,
             length=len(calls),
             attempts=tuple(attempts),
-            **outcome,  # type: ignore[arg-type]
+            **outcome,
         )
 
     def _line(self, place: int, call: RecordedCall) -> Line:

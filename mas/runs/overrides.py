@@ -1,5 +1,7 @@
 """What a command is given: a run, overrides, and the configuration that they make."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +28,10 @@ RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a 
 _PLAYED_HELP = "directory of a run, made by `mas train`, or a published team, hub:ORG/NAME or hub:ORG/NAME@REVISION"
 PlayedRun = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_PLAYED_HELP)]
 """A run or a team of a hub; what the command is given goes through `local_run`."""
+FromStep = Annotated[
+    int | None,
+    typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
@@ -53,6 +59,15 @@ def configured(overrides: list[str]) -> tuple[Config, Setup]:
     """
     config = load_config(overrides)
     return config, resolve(config)
+
+
+def tell_stopped(run: str, words: Sequence[str]) -> None:
+    """Say on standard error how a training that was interrupted goes on. `words`: of its command."""
+    from mas.training.checkpoint import checkpoint_steps  # loads torch, which is loaded where something was trained
+
+    saved = checkpoint_steps(Path(run) / "checkpoints")
+    what = f"Resume from step {saved[-1]}" if saved else "Nothing was saved yet. Start again"
+    Console(stderr=True).print(Text(f"stopped. {what} with: {shlex.join(words)}"), soft_wrap=True)
 
 
 def check_sampling(setup: Setup) -> None:

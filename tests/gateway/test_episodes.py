@@ -315,6 +315,24 @@ async def test_programs_with_tasks_of_their_own_begin_episodes_by_name() -> None
     assert {turn.group.task for one in second for turn in one.turns} == {"B"}
 
 
+async def test_a_step_that_ends_before_programs_begin_and_one_that_plays_a_task_twice_end_as_they_should() -> None:
+    async with open_gateway(has_tasks=False, candidates=1) as gate:
+        waiting = gate.play(0), gate.play(1)
+        await until(lambda: gate.queue.counts["open"] == 2)
+        for task in reversed(waiting):
+            task.cancel()
+        assert [type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)] == [
+            asyncio.CancelledError
+        ] * 2
+        playing = gate.play(0), gate.play(1)
+        for episode in ("a1", "a2"):
+            await gate.lease(task="A", id=episode)
+        for episode in ("a2", "a1"):
+            await gate.ask(episode, "finder", "x")
+            await gate.end(episode, reward=1)
+        assert [one.task for group in [await one for one in playing] for one in group] == ["A", "A"]
+
+
 async def test_a_task_of_a_programs_own_is_compared_as_far_as_it_was_played() -> None:
     async with open_gateway(has_tasks=False, candidates=3) as gate:
         playing = gate.play(0)
