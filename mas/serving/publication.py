@@ -10,7 +10,7 @@ slot was ever used. An adapter that adds nothing is the base, whatever the kerne
 import asyncio
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -112,15 +112,15 @@ class VersionEngine(AdapterHost, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them.
-
-    `before`: the same with the version that serves until now, computed in the same way; empty: not computed.
-    """
+    """A completion of L tokens and its L log-probabilities (temperature 1) as the trainer computes them."""
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    before: tuple[float, ...] = ()
+
+
+Rescored = Callable[[], Awaitable[Sequence[Probe]]]
+"""Probes once more, as the trainer scores them with the version that serves until now, in a pass of the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,16 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class AdapterUpdate:
-    """What one name is to serve. `probes`: what the canary compares. `version`: a later one than the next, as when a
-    run resumes; None: the next."""
+    """What one name is to serve.
+
+    `probes`: what the canary compares. `version`: a later one than the next, as when a run resumes; None: the next.
+    `before`: asked only if an engine scores the probes as it did before.
+    """
 
     weights: AdapterWeights
     probes: Sequence[Probe] = ()
     version: int | None = None
+    before: Rescored | None = None
 
 
 @dataclass(slots=True)
@@ -207,17 +211,19 @@ async def canary(
     probes: Sequence[Probe],
     allowed: float | None = None,
     name: str = "the engine",
+    rescored: Rescored | None = None,
 ) -> tuple[float | None, float | None]:
     """Gap to the trainer, and distance from the version before; None for both without probes.
 
     Args:
         name: of the host, for errors.
+        rescored: see `AdapterUpdate.before`; None: not known.
         allowed: the largest gap, mean nats a token; None: the least tolerance of the engine's type.
 
     Raises:
         NotServed: the gap is too large, or the new version scores like the version before though the trainer's does
             not, and rounding cannot explain it. That is known in float32 by the gap; in other types if the engine's
-            scores are equal bit by bit and the trainer's are not, by more than rounding (`Probe.before`).
+            scores are equal bit by bit and the trainer's are not, by more than rounding (`rescored`).
     """
     if not probes:
         return None, None
@@ -230,7 +236,9 @@ async def canary(
     from_previous = _distance(scored, previous[0]) if previous else None
     is_stale = from_previous is not None and gap > max(10 * from_previous, _ROUNDING.get(host.dtype, tolerance))
     # Whatever changes the trainer's sums by more than rounding changes some last bit of the engine's.
-    is_stale |= from_previous == 0 and _trained_distance(probes) > tolerance / TOLERANCE_OVER_ROUNDING
+    if from_previous == 0 and rescored is not None and not is_stale:
+        moved = _distance(wanted, [value for probe in await rescored() for value in probe.logprobs])
+        is_stale = moved > tolerance / TOLERANCE_OVER_ROUNDING
     if is_stale or not gap <= tolerance:
         why = f"; it scores like the version before, to {from_previous:.2g}: not delivered" if is_stale else ""
         raise NotServed(
@@ -243,15 +251,6 @@ async def canary(
 async def _scores(host: Scorer, version: AdapterVersion | None, probes: Sequence[Probe]) -> list[float]:
     calls = (host.score_version(version, probe.prompt_ids, probe.completion_ids) for probe in probes)
     return [value for scores in await together(calls, "canary-probe") for value in scores]
-
-
-def _trained_distance(probes: Sequence[Probe]) -> float:
-    """How far the trainer's log-probabilities are from those of the version before; 0 unless all of these are known."""
-    if not all(probe.before for probe in probes):
-        return 0.0
-    return _distance(
-        [value for probe in probes for value in probe.logprobs], [value for probe in probes for value in probe.before]
-    )
 
 
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:

@@ -31,6 +31,7 @@ from mas.serving.publication import (
     HeldVersion,
     Probe,
     Publication,
+    Rescored,
     Scorer,
     canary,
 )
@@ -133,7 +134,10 @@ class AdapterStore:
             for entry, update in zip(entries, updates.values(), strict=True):
                 entry.probes, entry.allowed = update.probes, allowed
             # asked for at once: one pass can score them all
-            found = await together([self._proved(entry) for entry in entries], "canary-adapter")
+            proofs = (
+                self._proved(entry, update.before) for entry, update in zip(entries, updates.values(), strict=True)
+            )
+            found = await together(proofs, "canary-adapter")
         await self._serve(entries)
         took = time.perf_counter() - began
         return {
@@ -141,11 +145,11 @@ class AdapterStore:
             for (name, ref), gaps in zip(refs.items(), found, strict=True)
         }
 
-    async def _proved(self, entry: HeldVersion) -> tuple[float | None, float | None]:
+    async def _proved(self, entry: HeldVersion, before: Rescored | None) -> tuple[float | None, float | None]:
         """The worst of what the canary finds in the parts of the engine."""
         served = self._served(entry.version.ref.name)
         checks = [
-            canary(part, entry.version, served, entry.probes, entry.allowed, name)
+            canary(part, entry.version, served, entry.probes, entry.allowed, name, before)
             for name, part in self._parts().items()
         ]
         return max(await together(checks, "canary-part"), key=lambda gaps: gaps[0] or 0.0)

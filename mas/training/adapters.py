@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,8 +47,7 @@ from mas.training.updates.update import UpdateResult
 _CHECKED_TURNS = 8
 """Of each older version that has sampled for a step: its own weights must give them what it drew them with."""
 _PROMPT_TOKENS = 16
-"""Of a probe's prompt, its last ones, in float32. What rounding may do in bfloat16 was measured on whole texts."""
-_NO_WEIGHTS: Mapping[str, AdapterWeights] = MappingProxyType({})
+"""Of a probe's prompt, its last ones: a short text tells two sets of weights apart, and a long one costs more."""
 _Text = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt and a completion."""
 
@@ -202,18 +200,35 @@ class TrainableAdapters:
     async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
         store = session.publishing.store
-        probes = await self._probes(store, improved) if self._has_canary else {}
-        updates = {name: AdapterUpdate(self.learner.adapters[name], probes.get(name, ())) for name in improved.learned}
+        updates = await self._updates(store, improved)
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
             await store.publish(name, self.learner.adapters[name])
         check_held(store, self.learner, [*improved.learned, *self._copied])
         return {"canary": {name: one.metrics() for name, one in published.items() if one.gap is not None}}
 
-    async def _probes(self, store: AdapterStore, improved: UpdateResult) -> Mapping[str, Sequence[Probe]]:
+    async def _updates(self, store: AdapterStore, improved: UpdateResult) -> dict[str, AdapterUpdate]:
+        """With what the canary compares. In float32 it needs no scores of the weights that are served until now."""
+        learned = {name: self.learner.adapters[name] for name in improved.learned}
+        if not self._has_canary:
+            return {name: AdapterUpdate(weights) for name, weights in learned.items()}
+        served = {name: store.weights(name) for name in learned}
+        probes = await self._probes(improved.rows, learned)
+
+        async def before(name: str) -> Sequence[Probe]:
+            return (await self._probes(improved.rows, served))[name]
+
+        knows_before = self.base.model.dtype != torch.float32
+        return {
+            name: AdapterUpdate(weights, probes.get(name, ()), before=partial(before, name) if knows_before else None)
+            for name, weights in learned.items()
+        }
+
+    async def _probes(
+        self, rows: Sequence[TrainRow], weights: Mapping[str, AdapterWeights]
+    ) -> Mapping[str, Sequence[Probe]]:
         """See `probes_of`. A sharded base computes in the learner's thread alone."""
-        served = {name: store.weights(name) for name in improved.learned}
-        work = partial(probes_of, self.learner, improved.rows, served, served)
+        work = partial(probes_of, self.base, rows, weights)
         return work() if self._thread is None or self.base.blocks is None else await finished(self._thread, work)
 
     def versions(self, session: TeamSession) -> Mapping[str, int]:
@@ -298,37 +313,25 @@ def check_held(store: AdapterStore, learner: Learner, names: Iterable[str]) -> N
 
 
 def probes_of(
-    learner: Learner,
-    rows: Sequence[TrainRow],
-    names: Iterable[str],
-    served: Mapping[str, AdapterWeights] = _NO_WEIGHTS,
+    base: BaseModel, rows: Sequence[TrainRow], weights: Mapping[str, AdapterWeights]
 ) -> dict[str, tuple[Probe, ...]]:
-    """Up to two different completions of each adapter with the log-probabilities that its weights give them now, in
-    float32 behind the last tokens of their prompts; all in one pass. In other types also with the weights that are
-    served until now, in a second pass of the same shape: rounding then depends on the weights alone.
+    """Up to two different completions of each adapter, behind the last tokens of their prompts, with the
+    log-probabilities that the given weights give them. All in one pass: rounding depends on the weights alone.
 
-    The first, and others to the same prompt if there are any: what they begin with in common is then computed once. A
-    short text tells two sets of weights apart, and a long one costs more. None fills the context, since an engine may
-    have to draw one token behind what it scores.
+    The first, and others to the same prompt if there are any: what they begin with in common is then computed once.
+    None fills the context, since an engine may have to draw one token behind what it scores.
     """
-    texts = [(name, text) for name in names for text in _texts(learner, rows, name)[:2]]
-    if not texts:
-        return {}
-    scores = score_rows(learner.base, [ScoredRow(*text, learner.adapters[name]) for name, text in texts])
-    before: Sequence[tuple[float, ...]] = [()] * len(texts)
-    if learner.base.model.dtype != torch.float32 and all(name in served for name, _ in texts):
-        before = score_rows(learner.base, [ScoredRow(*text, served[name]) for name, text in texts])
+    texts = [(name, text) for name in weights for text in _texts(rows, name, base.limits.context)[:2]]
+    scores = score_rows(base, [ScoredRow(*text, weights[name]) for name, text in texts]) if texts else []
     probes: dict[str, tuple[Probe, ...]] = {}
-    for (name, text), score, previous in zip(texts, scores, before, strict=True):
-        probes[name] = (*probes.get(name, ()), Probe(*text, score, previous))
+    for (name, text), score in zip(texts, scores, strict=True):
+        probes[name] = (*probes.get(name, ()), Probe(*text, score))
     return probes
 
 
-def _texts(learner: Learner, rows: Sequence[TrainRow], name: str) -> list[_Text]:
+def _texts(rows: Sequence[TrainRow], name: str, context: int) -> list[_Text]:
     """What an adapter may be probed with, the best first."""
-    room = learner.base.limits.context
-    most = _PROMPT_TOKENS if learner.base.model.dtype == torch.float32 else room
     turns = [row.turn for row in rows if row.adapter == name]
-    texts = dict.fromkeys((turn.prompt_ids[-most:], turn.completion_ids) for turn in turns)
-    fitting = [text for text in texts if sum(map(len, text)) < room]
+    texts = dict.fromkeys((turn.prompt_ids[-_PROMPT_TOKENS:], turn.completion_ids) for turn in turns)
+    fitting = [text for text in texts if sum(map(len, text)) < context]
     return sorted(fitting, key=lambda text: text[0] != fitting[0][0])

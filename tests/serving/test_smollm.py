@@ -114,7 +114,7 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     engine = TransformersEngine(base)
     prompt = base.tokenizer.chat_messages([("user", "What is the capital of France?")])
     rows = [TrainRow(_turn(prompt, base.tokenizer.encode(said)), "a", 0.0, 0.0) for said in ("Paris.", "It is Rome.")]
-    probes = probes_of(learner, rows, ["a"])["a"]
+    probes = probes_of(base, rows, learner.adapters)["a"]
     published = await engine.store.publish("a", learner.adapters["a"], probes=probes, allowed=learner.tolerance)
     assert published.gap is not None
     assert published.gap < learner.tolerance == published.allowed

@@ -17,7 +17,7 @@ from mas.config.updates import LossOptions
 from mas.core.errors import NotServed
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
-from mas.serving.publication import AdapterUpdate, AdapterVersion, Probe
+from mas.serving.publication import AdapterUpdate, AdapterVersion, Probe, Publication
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.adapters import probes_of
@@ -39,13 +39,12 @@ def rows_of(base: BaseModel, adapter: str, *texts: tuple[tuple[int, ...], tuple[
 
 def test_probes_are_different_completions_of_one_prompt_if_there_are_any(base: BaseModel) -> None:
     adapters = {name: loud_adapter(base, number, 0.2) for number, name in enumerate("abc")}
-    learner = Learner(base, adapters, LearnerOptions(), LossOptions())
     long, other = tuple(range(3, 33)), (40, 41)
     rows = [
         *rows_of(base, "a", (long, (5, 6)), (long, (5, 6)), (other, (7,)), (long, (8,)), (long, (9,))),
         *rows_of(base, "b", (other, (5,)), (other, (5,)), (long, (5,))),
     ]
-    probes = probes_of(learner, rows, ["a", "b", "c"])
+    probes = probes_of(base, rows, adapters)
     # Of a prompt the last 16 tokens; where a prompt has one completion, another prompt's.
     texts = {name: [(probe.prompt_ids, probe.completion_ids) for probe in own] for name, own in probes.items()}
     tail = long[-16:]
@@ -55,15 +54,13 @@ def test_probes_are_different_completions_of_one_prompt_if_there_are_any(base: B
         scores = completion_logprobs(base.model, base.bank, wanted)
         for probe, score in zip(own, scores, strict=True):
             assert probe.logprobs == pytest.approx(score, abs=1e-4)
-    assert probes_of(learner, rows, ["c"]) == {}
-    served = {name: loud_adapter(base, 9, 0.2) for name in adapters}
-    assert [probe.before for probe in probes_of(learner, rows, ["a"], served)["a"]] == [(), ()]
+    assert probes_of(base, rows, {"c": adapters["c"]}) == {}
 
 
-def moved(probes: Sequence[Probe]) -> float:
-    """Mean nats a token that the trainer's scores moved."""
-    pairs = [pair for probe in probes for pair in zip(probe.logprobs, probe.before, strict=True)]
-    return fmean(abs(new - old) for new, old in pairs)
+def distance_of(probes: Sequence[Probe], others: Sequence[Probe]) -> float:
+    """Mean nats a token between two scores of the same probes."""
+    first, second = ([value for probe in some for value in probe.logprobs] for some in (probes, others))
+    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))
 
 
 async def test_in_bfloat16_an_engine_that_serves_the_version_before_is_caught_within_the_tolerance(
@@ -75,13 +72,24 @@ async def test_in_bfloat16_an_engine_that_serves_the_version_before_is_caught_wi
     engine = TransformersEngine(base)
     store = engine.store
     await store.publish("a", learner.adapters["a"])
-    unchanged = probes_of(learner, rows, ["a"])["a"]
+    unchanged = probes_of(base, rows, learner.adapters)["a"]
+    rescored = 0
+
+    async def before() -> Sequence[Probe]:
+        nonlocal rescored
+        rescored += 1
+        return unchanged
+
+    async def publish(allowed: float, *, knows_before: bool = True) -> Publication:
+        update = AdapterUpdate(learner.adapters["a"], probes, before=before if knows_before else None)
+        return (await store.publish_all({"a": update}, allowed=allowed))["a"]
+
     with torch.no_grad():
         for _, b_OR in learner.adapters["a"].pairs.values():
             b_OR.mul_(1.05)
-    probes = probes_of(learner, rows, ["a"], {"a": store.weights("a")})["a"]
-    assert [probe.before for probe in probes] == [probe.logprobs for probe in unchanged]
-    distance = moved(probes)
+    probes = probes_of(base, rows, learner.adapters)["a"]
+    assert probes_of(base, rows, {"a": store.weights("a")})["a"] == unchanged
+    distance = distance_of(probes, unchanged)
     assert distance > 1e-3
     score, asked = engine.score_version, []
 
@@ -95,33 +103,45 @@ async def test_in_bfloat16_an_engine_that_serves_the_version_before_is_caught_wi
             patch.setattr(engine, "score_version", stale)
             # The gap is about the distance: within the tolerance, and more than a third of it.
             with pytest.raises(NotServed, match="scores like the version before, to 0: not delivered"):
-                await store.publish("a", learner.adapters["a"], probes=probes, allowed=1.5 * distance)
-            blind = [replace(probe, before=()) for probe in probes]
-            await store.publish("a", learner.adapters["a"], probes=blind, allowed=1.5 * distance)
+                await publish(1.5 * distance)
+            await publish(1.5 * distance, knows_before=False)
             await store.roll_back("a", 0)
             # Less than a third of the tolerance: it passes, as docs/serving.md says.
-            await store.publish("a", learner.adapters["a"], probes=probes, allowed=3.5 * distance)
+            await publish(3.5 * distance)
             await store.roll_back("a", 0)
-    assert len(asked) == 12
-    found = await store.publish("a", learner.adapters["a"], probes=probes, allowed=1.5 * distance)
+    assert (len(asked), rescored) == (12, 2)
+    found = await publish(1.5 * distance)
+    assert rescored == 2  # the engine's scores moved: nothing more needs to be known
     assert found.from_previous is not None
     assert found.from_previous > distance / 2
     await engine.close()
 
 
-def test_training_in_bfloat16_tells_the_canary_how_the_served_version_scores(
-    mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lr", [0.1, 1e-12])
+def test_in_bfloat16_training_can_tell_how_the_served_version_scores(
+    mas: Callable[..., Any],
+    small_overrides: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lr: float,
 ) -> None:
-    probes: list[Probe] = []
+    moved: list[float] = []
     publish = AdapterStore.publish_all
 
     async def noted(store: AdapterStore, updates: Mapping[str, AdapterUpdate], **options: Any) -> Any:
-        probes.extend(probe for update in updates.values() for probe in update.probes)
+        for update in updates.values():
+            if update.before is not None:
+                moved.append(distance_of(update.probes, await update.before()))
         return await publish(store, updates, **options)
 
     monkeypatch.setattr(AdapterStore, "publish_all", noted)
-    words = ("train.steps=1", "train.tasks_per_step=4", "train.eval_tasks=2", "learner.lr=0.1", "model.dtype=bfloat16")
+    words = (
+        "train.steps=1",
+        "train.tasks_per_step=4",
+        "train.eval_tasks=2",
+        f"learner.lr={lr}",
+        "model.dtype=bfloat16",
+    )
     assert mas("train", "scenario=relay", *words, *small_overrides, f"run_dir={tmp_path / 'run'}").code == 0
-    assert probes
-    assert all(len(probe.before) == len(probe.logprobs) for probe in probes)
-    assert any(probe.before != probe.logprobs for probe in probes)
+    assert moved
+    assert (max(moved) > 0) == (lr > 1e-6)

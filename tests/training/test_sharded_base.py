@@ -182,7 +182,7 @@ async def test_what_one_process_computes_alone_is_that_of_the_whole_base(whole: 
     def work(learner: Learner) -> list[float]:
         older = learner.logprobs(rows, adapters=learner.adapters)
         learner.step(rows)
-        probes = probes_of(learner, rows, ["planner", "executor"])
+        probes = probes_of(learner.base, rows, learner.adapters)
         found = [value for some in probes.values() for one in some for value in one.logprobs]
         entropies = learner.entropies(rows)
         found += [value for read in (older, entropies) for row in rows for value in read[id(row.turn)]]
@@ -230,14 +230,14 @@ async def test_ranks_that_are_lost_again_and_again_end_training(load: Load, monk
 
     monkeypatch.setattr(ShardCluster, "respawn", respawn)
     with pytest.raises(TrainingError, match="learner ranks were lost 3 times over a block of the base"):
-        await sharing.run(lambda learner: probes_of(learner, rows_of(), ["planner"]))
+        await sharing.run(lambda learner: probes_of(learner.base, rows_of(), learner.adapters))
     assert sharing.ranks.restarts == 2
 
 
 async def test_the_thread_of_the_event_loop_cannot_wait_for_blocks(load: Load) -> None:
     sharing = ShardedSharing(load, 2)
     with pytest.raises(TrainingError, match="a sharded base computes in the learner's thread alone"):
-        probes_of(sharing.learner, rows_of(), ["planner"])
+        probes_of(sharing.learner.base, rows_of(), sharing.learner.adapters)
 
 
 @pytest.mark.parametrize("shard", [Shard(0, 2), Shard(1, 2), Shard(2, 4), Shard(1, 3)], ids=str)
