@@ -2,10 +2,10 @@
 
 import asyncio
 import gc
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
-from mas.serving.publication import AdapterUpdate, AdapterVersion, HeldVersion, Probe, Rescored
+from mas.serving.publication import AdapterUpdate, AdapterVersion, HeldVersion, Probe
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
 
@@ -59,13 +59,6 @@ def score_of(weights: AdapterWeights) -> float:
 
 def probe_of(weights: AdapterWeights) -> Probe:
     return Probe(PROMPT, COMPLETION, (score_of(weights),) * 3)
-
-
-def before(*probes: Probe) -> Rescored:
-    async def rescored() -> Sequence[Probe]:
-        return probes
-
-    return rescored
 
 
 @pytest.fixture(scope="module")
@@ -166,18 +159,17 @@ async def test_an_update_that_was_not_delivered_is_caught_if_it_is_not_too_small
 ) -> None:
     host.dtype = dtype
     weights = adapter(base, 0)
-    old = (score_of(weights),) * 3
-    await store.publish("a", weights, probes=(probe_of(weights),))
+    old = probe_of(weights)
+    await store.publish("a", weights, probes=(old,))
     host.delivers = False
     weights.parameters()[0].view(-1)[0] += change
-    probe = probe_of(weights)
-    update = AdapterUpdate(weights, (probe,), before=before(replace(probe, logprobs=old)) if knows_before else None)
+    before = AsyncMock(return_value=[old]) if knows_before else None
+    update = AdapterUpdate(weights, (probe_of(weights),), before=before)
     if is_caught:
         with pytest.raises(NotServed, match=r"not served as it was trained"):
             await store.publish_all({"a": update})
     else:
-        found = (await store.publish_all({"a": update}))["a"]
-        assert found.gap == pytest.approx(change, rel=0.01)
+        assert (await store.publish_all({"a": update}))["a"].gap == pytest.approx(change, rel=0.01)
     host.delivers = True
     found = (await store.publish_all({"a": update}))["a"]
     assert found.gap == 0
@@ -185,17 +177,18 @@ async def test_an_update_that_was_not_delivered_is_caught_if_it_is_not_too_small
 
 
 async def test_in_bfloat16_an_engine_whose_scores_moved_at_all_is_not_taken_for_stale(
-    base: BaseModel, host: Host, store: AdapterStore, monkeypatch: pytest.MonkeyPatch
+    base: BaseModel, host: Host, store: AdapterStore
 ) -> None:
     host.dtype = "bfloat16"
     weights = adapter(base, 0)
     await store.publish("a", weights)
     probe = probe_of(weights)
-    found = (await store.publish_all({"a": AdapterUpdate(weights, (probe,), before=before(probe))}))["a"]
+    unmoved = AdapterUpdate(weights, (probe,), before=AsyncMock(return_value=[probe]))
+    found = (await store.publish_all({"a": unmoved}))["a"]
     assert (found.gap, found.from_previous) == (0, 0)  # nothing was learned: equal scores are right
     weights.parameters()[0].view(-1)[0] += 1e-4
-    far = before(replace(probe, logprobs=(score_of(weights) - 2e-2,) * 3))
-    update = AdapterUpdate(weights, (probe,), before=far)
+    moved = replace(probe, logprobs=(score_of(weights) - 2e-2,) * 3)
+    update = AdapterUpdate(weights, (probe,), before=AsyncMock(return_value=[moved]))
     assert (await store.publish_all({"a": update}))["a"].from_previous == pytest.approx(1e-4, rel=0.01)
     with pytest.raises(NotServed, match="it scores like the version before, to 0: not delivered"):
         await store.publish_all({"a": update})
