@@ -11,10 +11,7 @@ CASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "relay": ("scenario=relay", "train.steps=60"),
         "two_hop": ("scenario=two_hop", "train.steps=60"),
-        "smollm2": (
-            *("scenario=shop", "scenario.options.style=words", "model=smollm2", "train.steps=10"),
-            *("algorithm.sampler.candidates=6", "train.tasks_per_step=8", "learner.lr=0.001", "train.eval_tasks=40"),
-        ),
+        "smollm2": ("scenario=shop", "model=smollm2", "algorithm.sampler.candidates=8", "train.steps=20"),
     }
 )
 """Name -> what is trained, as words of `mas train`."""

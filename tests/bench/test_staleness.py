@@ -11,6 +11,7 @@ from benchmarks.staleness import run
 from benchmarks.staleness.options import CASES, StalenessBench
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
+from mas.runs.resolve import resolve_training
 
 Mas = Callable[..., Any]
 WORDS = ("train.steps=3", "train.tasks_per_step=2", "algorithm.sampler.candidates=2", "train.eval_tasks=2")
@@ -57,9 +58,9 @@ def test_a_worker_can_play(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_case_can_be_trained_as_it_says(case: str) -> None:
-    config = load_config(CASES[case])
-    assert config.train.steps > 0
-    assert config.train.staleness == 0
+    setup = resolve_training(load_config(CASES[case]))
+    assert setup.train.steps > 0
+    assert setup.train.staleness == 0
 
 
 def test_what_cannot_be_asked_is_said(mas: Mas) -> None:
