@@ -33,7 +33,7 @@ def simulate_run(
     workers: Annotated[str, typer.Option(metavar="N,...", help="rollout workers")] = "1,2,4,8",
     replicas: Annotated[str, typer.Option(metavar="E,...", help="engine replicas")] = "1",
     publish_s: Annotated[
-        float | None, typer.Option(min=0, help="seconds to publish to one replica; default: as recorded")
+        float | None, typer.Option(min=0, help="seconds that publishing takes; default: as recorded")
     ] = None,
     groups: Annotated[
         str, typer.Option(metavar="X,...", help="relative lengths of a batch's groups; default: all equal")
@@ -72,7 +72,7 @@ def recorded_steps(
 
     Args:
         shares: relative lengths of the groups of every step.
-        publish_s: seconds to publish to one replica; None: as recorded.
+        publish_s: seconds that publishing takes; None: as recorded.
 
     Raises:
         RunDirectoryError: there is no step, one whose seconds are missing, negative or no finite numbers, or all 0, or
@@ -142,9 +142,9 @@ def _recorded_text(run: Path, steps: Sequence[StepWork], groups: str) -> str:
 
 
 def _simulation_table(found: Sequence[Simulation]) -> Table:
-    table = Table(title="Simulation: no row was measured (docs/planning.md)")
-    names = ("staleness", "workers", "replicas", "makespan", "steps/hour", "speed-up", "at most")
-    for column in (*names, "learner idle", "engine idle", "workers idle"):
+    table = Table(title="Simulation: no row was measured (docs/planning.md)", padding=0)  # 80 columns wide at most
+    names = ("stale-\nness", "workers", "replicas", "makespan", "steps/\nhour", "speed-\nup", "at\nmost")
+    for column in (*names, "learner\nidle", "engine\nidle", "workers\nidle"):
         table.add_column(column, justify="right", overflow="fold")
     for one in found:
         shape = one.shape

@@ -12,10 +12,9 @@ What is assumed of the machines:
   worker, and in `engine_s` of them an engine works for it, evenly over its whole time.
 * A replica does one second of engine work a second, however many groups share it: what larger batches gain is not in
   the model. A group uses one replica at most. Older batches are served first; who gets less than it needs is slower.
-* Replicas are published to one after another. Evaluations, checkpoints and loading are left out.
+* All replicas are published to at once. Evaluations, checkpoints and loading are left out.
 
-Under these assumptions more workers, more replicas (at the same `publish_s` in all) and more staleness are never
-slower.
+Under these assumptions more workers, more replicas and more staleness are never slower.
 """
 
 import math
@@ -42,7 +41,7 @@ class GroupWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """What one training step takes. `learn_s`: of the update; `publish_s`: to publish to one replica.
+    """What one training step takes. `learn_s`: of the update; `publish_s`: to publish, as to one replica.
 
     Raises:
         ValueError: there is no group, or a number is negative or not finite.
@@ -147,7 +146,7 @@ def sequential_s(steps: Sequence[StepWork]) -> float:
 def least_s(steps: Sequence[StepWork], shape: ClusterShape) -> float:
     """A bound of the makespan from below: the learner does all updates and publications, each worker and each replica
     at most its part of the sampling."""
-    learner = sum(step.learn_s + step.publish_s * shape.replicas for step in steps)
+    learner = sum(step.learn_s + step.publish_s for step in steps)
     workers = sum(step.sample_s for step in steps) / shape.workers
     engines = sum(step.engine_s for step in steps) / shape.replicas
     return max(learner, workers, engines)
@@ -237,7 +236,7 @@ class _Pipeline:
         if not self.learner_ends and self.version in self.complete:
             step = self.steps[self.version]
             learned = self.now + step.learn_s
-            self.learner_ends = [learned, learned + step.publish_s * self.shape.replicas]
+            self.learner_ends = [learned, learned + step.publish_s]
 
     def _assign(self) -> None:
         """Give free workers the oldest groups, and engines to the oldest groups first."""

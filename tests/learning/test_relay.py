@@ -46,8 +46,11 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("relay", ModelOptions())
 
 
-async def learn(scenario: Scenario, base: BaseModel, seed: int, steps: int = STEPS) -> dict[int, float]:
-    config = load_config(["scenario=relay", f"train.seed={seed}", f"train.steps={steps}"])
+async def learn(
+    scenario: Scenario, base: BaseModel, seed: int, steps: int = STEPS, staleness: int = 0
+) -> dict[int, float]:
+    words = (f"train.seed={seed}", f"train.steps={steps}", f"train.staleness={staleness}")
+    config = load_config(["scenario=relay", *words])
     successes = Successes()
     await Trainer(resolve_training(config, scenario), base).run(successes)
     return successes.greedy
@@ -59,6 +62,17 @@ async def test_a_team_learns_a_code_of_its_own(base: BaseModel, seed: int) -> No
     greedy = await learn(build_scenario(Config().scenario.model_copy(update={"name": "relay"})), base, seed)
     assert greedy[0] < 0.5
     assert greedy[max(greedy)] >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("staleness", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_team_learns_it_from_samples_of_older_adapters(base: BaseModel, seed: int, staleness: int) -> None:
+    scenario = build_scenario(Config().scenario.model_copy(update={"name": "relay"}))
+    greedy = await learn(scenario, base, seed, steps=80, staleness=staleness)
+    assert greedy[0] < 0.5
+    assert greedy[max(greedy)] >= 0.9
 
 
 @pytest.mark.slow
