@@ -153,7 +153,9 @@ def test_what_is_bounded_stays_within_its_bounds(steps: list[StepWork], shape: C
 
 
 @given(runs(), shapes)
-def test_more_workers_more_replicas_and_more_staleness_are_never_slower(steps: list[StepWork], shape: ClusterShape) -> None:
+def test_more_workers_more_replicas_and_more_staleness_are_never_slower(
+    steps: list[StepWork], shape: ClusterShape
+) -> None:
     before = simulate(steps, shape)
     for more in (
         ClusterShape(staleness=shape.staleness, workers=shape.workers + 1, replicas=shape.replicas),
