@@ -131,6 +131,7 @@ async def test_what_is_left_of_a_tournament_is_played_by_workers_and_nothing_twi
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_trained_players_play_the_same_in_workers(trained: Path, tmp_path: Path) -> None:
     exact, config = tmp_path / "exact", (trained / "config.yaml").read_text()

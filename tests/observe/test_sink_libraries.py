@@ -152,7 +152,7 @@ READERS: dict[str, Callable[[Path], tuple[Series, list[dict[str, Any]], set[str]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("library", SHIPPED, indirect=True)
+@pytest.mark.matrix("library", SHIPPED, default=["trackio"], indirect=True)
 def test_a_library_holds_what_metrics_jsonl_has_also_after_a_resume(library: str, tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     send(run, library, LINES[:5])  # ends after step 3; its checkpoint is of step 1
@@ -198,7 +198,7 @@ def in_process(
     return subprocess.run(words, cwd=root, env=environment, timeout=280, check=False, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("library", SHIPPED, indirect=True)
+@pytest.mark.matrix("library", SHIPPED, default=["mlflow"], indirect=True)
 def test_a_process_that_is_killed_leaves_what_it_sent(library: str, tmp_path: Path) -> None:
     """The two that write in the background get their second for it, as the next step of a training would give."""
     run = tmp_path / "run"

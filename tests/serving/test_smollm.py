@@ -158,6 +158,7 @@ def test_a_team_whose_roles_remember_trains_behind_the_canary(
     assert shown
 
 
+@pytest.mark.nightly
 def test_a_solver_and_a_verifier_train_on_questions_behind_the_canary(
     smollm: Path, tmp_path: Path, mas: Callable[..., Ran]
 ) -> None:
