@@ -9,7 +9,9 @@ import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import torch
@@ -27,7 +29,7 @@ from mas.core.errors import ModelError, NotServed
 from mas.serving import attention, model_sources
 from mas.serving.model import BaseModel, load_base
 from mas.serving.model_sources import smollm2
-from mas.serving.publication import TOLERANCE
+from mas.serving.publication import TOLERANCE, AdapterUpdate
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.adapters import probes_of
 from mas.training.batch import TrainRow
@@ -122,6 +124,37 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     with pytest.raises(NotServed, match="not served as it was trained"):
         await engine.store.publish("a", other, probes=probes, allowed=learner.tolerance)
     assert engine.store.current()["a"].version == 0
+    await engine.close()
+
+
+async def test_an_engine_that_serves_the_version_before_is_stopped(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an update of at most the bound, which the gap alone does not give away in bfloat16."""
+    learner = Learner(base, {"a": loud_adapter(base, 0, 0.02)}, LearnerOptions(), LossOptions())
+    engine, weights = TransformersEngine(base), learner.adapters["a"]
+    prompt = base.tokenizer.chat_messages([("user", "What is the capital of France?")])
+    rows = [TrainRow(_turn(prompt, base.tokenizer.encode(said)), "a", 0.0, 0.0) for said in ("Paris.", "It is Rome.")]
+    await engine.store.publish("a", weights)
+    served, before = engine.store.weights("a"), probes_of(base, rows, learner.adapters)["a"]
+    with torch.no_grad():
+        for _, b_OR in weights.pairs.values():
+            b_OR.mul_(1.05)
+    probes = probes_of(base, rows, learner.adapters)["a"]
+    pairs = [
+        pair for new, old in zip(probes, before, strict=True) for pair in zip(new.logprobs, old.logprobs, strict=True)
+    ]
+    moved = fmean(abs(new - old) for new, old in pairs)
+    print(moved, learner.tolerance)
+    assert learner.tolerance / 3 < moved < (learner.tolerance if base.options.dtype == "bfloat16" else 1)
+    score = engine.score_version
+    async with engine.store.lease("a@0") as old:
+        monkeypatch.setattr(engine, "score_version", lambda _, *text: score(old, *text))
+        rescored = AsyncMock(return_value=probes_of(base, rows, {"a": served})["a"])
+        with pytest.raises(NotServed, match="not delivered"):
+            await engine.store.publish_all(
+                {"a": AdapterUpdate(weights, probes, before=rescored)}, allowed=learner.tolerance
+            )
     await engine.close()
 
 
