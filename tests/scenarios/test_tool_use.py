@@ -15,8 +15,9 @@ from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.tool_use import ToolUseOptions, build
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, ToolState
-from mas.scenarios.tool_use.tasks import Puzzle, ToolRules, solution
+from mas.scenarios.tool_use.tasks import KINDS, Puzzle, ToolRules, make, solution
 from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
@@ -269,6 +270,29 @@ def test_a_team_turn_is_a_call_or_an_answer_as_the_planner_chose() -> None:
             fired.append(agent)
         assert fired == list(said)
         assert flow.action() == Action(text=list(said.values())[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("calculate", {"add", "subtract", "multiply"}), ("look_up", {"look_up"}), ("all", None)]
+)
+def test_tasks_are_of_the_kind_that_is_asked_for(kind: str, wanted: set[str] | None) -> None:
+    options = ToolUseOptions(calls="words", numbers=20, kinds=kind)
+    rules = ToolRules(compact=False, words=True, numbers=20, kinds=KINDS if kind == "all" else (kind,))
+    random, called = Random(0), []
+    for _ in range(60):
+        called.append({call.name for call, _ in solution(make(random, rules), rules)})
+    assert set().union(*called) == (wanted or {"add", "subtract", "multiply", "look_up"})
+    assert (max(map(len, called)) == 2) == (kind == "all")
+    questions = {text for number in range(60) if (text := shown(build(options), number))}
+    assert all(text.startswith("Take the number") for text in questions) == (kind == "calculate")
+    assert all(text.startswith("Take the number") is False for text in questions) == (kind == "look_up")
+
+
+def shown(scenario: FolderScenario, number: int) -> str:
+    """The question of a task."""
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", number))
+    return str(environment.observe("planner").fields["question"])
 
 
 def test_numbers_of_two_digits_need_json() -> None:

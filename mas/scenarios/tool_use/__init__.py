@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
-from mas.scenarios.tool_use.tasks import ITEMS, ToolRules, make, question, solution
+from mas.scenarios.tool_use.tasks import ITEMS, KINDS, Kind, ToolRules, make, question, solution
 from mas.scenarios.world import FolderScenario
 
 
@@ -19,6 +19,7 @@ class ToolUseOptions(Options):
 
     `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere;
     `words` (`7 * 12`, `weight of the bolt`) for small models that chat.
+    `kinds`: of tasks, `calculate` (no table is needed), `look_up`, `both` (one after the other), or all three.
     `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
@@ -26,6 +27,7 @@ class ToolUseOptions(Options):
     operations: Annotated[int, Field(ge=1, le=5)] = 1
     items: Annotated[int, Field(ge=1, le=len(ITEMS))] = 3
     numbers: Annotated[int, Field(ge=3, le=999)] = 9
+    kinds: Literal["all", Kind] = "all"
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
     @model_validator(mode="after")
@@ -43,12 +45,13 @@ def build(options: ToolUseOptions) -> FolderScenario:
         operations=options.operations,
         items=options.items,
         numbers=options.numbers,
+        kinds=KINDS if options.kinds == "all" else (options.kinds,),
     )
     folder = Path(__file__).parent
     return FolderScenario(
         name="tool_use",
         folder=folder if rules.compact else folder / options.calls,
-        options_key=options.model_dump_json(),
+        options_key=options.model_dump_json(exclude={"kinds"}),  # the tiny base is made of all
         make_environment=partial(ToolEnvironment, rules),
         content=partial(_content, rules=rules),
         demonstrate=partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from random import Random
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
@@ -15,6 +15,8 @@ from mas.tools import Parameters, Shorthand, Tool, Toolbox, ToolCall
 OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply"}
 ITEMS = ("axle", "bolt", "clamp", "disc", "engine", "filter", "gear", "hinge")
 UNITS = ("price", "weight")
+Kind = Literal["calculate", "look_up", "both"]
+KINDS: tuple[Kind, ...] = ("calculate", "look_up", "both")
 LOOK_UP = "look_up"
 SHORTHAND = Shorthand(
     {sign: (name, ("a", "b")) for sign, name in OPERATIONS.items()} | {"t": (LOOK_UP, ("item", "unit"))}
@@ -34,6 +36,7 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
     operations: int = 1
     items: int = 3
     numbers: int = 9
+    kinds: tuple[Kind, ...] = KINDS
 
     @property
     def max_turns(self) -> int:
@@ -67,9 +70,9 @@ class Puzzle(msgspec.Struct, frozen=True):
 
 def make(random: Random, rules: ToolRules) -> Puzzle:
     """A task of one of three kinds: operations on a number, a look-up alone, or operations on what is looked up."""
-    kind = random.choice(("calculate", "look up", "both"))
+    kind = random.choice(rules.kinds)
     table = tuple(random.randint(0 if rules.compact else 1, rules.numbers) for _ in range(rules.items * len(UNITS)))
-    count = 0 if kind == "look up" else random.randint(1, rules.operations)
+    count = 0 if kind == "look_up" else random.randint(1, rules.operations)
     steps = tuple((random.choice(tuple(OPERATIONS)), random.randint(2, rules.numbers)) for _ in range(count))
     first = random.randint(2, rules.numbers) if kind == "calculate" else None
     return Puzzle(first, random.randrange(rules.items), random.randrange(len(UNITS)), table, steps)
