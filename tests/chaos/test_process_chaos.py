@@ -28,6 +28,8 @@ WORDS = (
     "train.checkpoint_every=2", "algorithm.sampler.candidates=2", "cluster.heartbeat_s=0.5",
 )  # fmt: skip
 HUNG_S = 6
+LIFE = "MAS_TEST_RUN"
+"""Names the run in the environment of its command and of what that starts on this machine."""
 LOCAL = ("cluster.learners=2", "cluster.cpus=4", f"cluster.hung_s={HUNG_S}")
 PLAYERS = {"rollout": "cluster.workers=1", "engine": "cluster.engines=2"}
 
@@ -40,7 +42,8 @@ class Life:
         self._earlier = {str(line) for line in self._lines()}
         with (run.parent / f"{run.name}.log").open("a") as log:
             words = [*WORDS, *overrides, f"run_dir={run}"]
-            self.process = subprocess.Popen([sys.executable, "-m", "mas", "train", *words], stdout=log, stderr=log)
+            command = [sys.executable, "-m", "mas", "train", *words]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {LIFE: str(run)})
 
     def _lines(self) -> list[dict[str, Any]]:
         return read_metrics(self.run / "metrics.jsonl")
@@ -87,10 +90,23 @@ def started(run: Path, kind: str = "") -> list[int]:
     return found
 
 
+def descended(run: Path) -> list[int]:
+    """Processes that live and have their environment from a run's command, such as the one that cleans up behind it."""
+    found, mark = [], f"{LIFE}={run}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (path / "environ").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
+        if mark in variables.split(b"\0"):
+            found.append(int(path.name))
+    return found
+
+
 def wait_ended(run: Path, pids: Iterable[int] | None = None) -> None:
     """Until these processes of a run, None: all, have ended."""
     until = time.monotonic() + 15
-    while left := [pid for pid in started(run) if pids is None or pid in pids]:
+    while left := [pid for pid in {*started(run), *descended(run)} if pids is None or pid in pids]:
         assert time.monotonic() < until, f"{left} live on"
         time.sleep(0.2)
 
