@@ -180,6 +180,13 @@ def meaning_of(name: str) -> Meaning | None:
     return next((meaning for pattern, meaning in _PATTERNS if _fits(pattern, parts)), None)
 
 
+def order_of(name: str) -> tuple[int, str]:
+    """A key that sorts metric names as the table has them, those that it does not have last."""
+    parts = name.split("/")
+    places = (place for place, (pattern, _) in enumerate(_PATTERNS) if _fits(pattern, parts))
+    return next(places, len(_PATTERNS)), name
+
+
 def _fits(pattern: tuple[str, ...], parts: list[str]) -> bool:
     if pattern[-1] == "**":
         return len(parts) >= len(pattern) and _fits(pattern[:-1], parts[: len(pattern) - 1])
