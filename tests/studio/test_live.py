@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,12 @@ from mas.observe.run_directory import RunDirectory
 from mas.studio.run_status import owner_of
 from mas.studio.runs import Runs
 
+WITHOUT_KEY = {name: value for name, value in os.environ.items() if name != "MAS_API_KEY"}
 SHORT = ("train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0", "train.eval_first=false")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_curves_of_a_run_grow_while_it_trains(
     browser: Any, small_overrides: tuple[str, ...], finished_run: Path, tmp_path: Path
@@ -31,10 +33,10 @@ async def test_the_curves_of_a_run_grow_while_it_trains(
             *words, "train.steps=5000", f"run_dir={tmp_path}/live", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
-            await page.get_by_role("link", name="live", exact=True).wait_for(timeout=120_000)
+            await page.get_by_role("link", name="live", exact=True).wait_for(timeout=240_000)
             await page.get_by_text("running", exact=True).wait_for()
             await page.get_by_role("link", name="live", exact=True).click()
-            await page.locator("figure svg").first.wait_for(timeout=120_000)
+            await page.locator("figure svg").first.wait_for(timeout=240_000)
             steps = page.locator(".where .steps")
             before = int((await steps.inner_text()).split()[0])
             path = page.locator("figure", has=page.get_by_role("heading", name="Reward of the team")).locator("path")
@@ -42,16 +44,16 @@ async def test_the_curves_of_a_run_grow_while_it_trains(
             await page.wait_for_function(
                 "before => Number(document.querySelector('.where .steps').textContent.split(' ')[0]) > before + 1",
                 arg=before,
-                timeout=120_000,
+                timeout=240_000,
             )
             await page.wait_for_function(
                 "shape => ![...document.querySelectorAll('figure path')].some(one => one.getAttribute('d') === shape)",
                 arg=shape,
-                timeout=60_000,
+                timeout=120_000,
             )
             training.kill()
             await training.wait()
-            await page.locator(".badge", has_text="stopped").wait_for(timeout=60_000)
+            await page.locator(".badge", has_text="stopped").wait_for(timeout=120_000)
         finally:
             if training.returncode is None:
                 training.kill()
@@ -62,7 +64,7 @@ async def test_the_curves_of_a_run_grow_while_it_trains(
 def test_a_killed_studio_leaves_the_run_as_it_was(finished_run: Path) -> None:
     files = {path: path.stat() for path in sorted(finished_run.rglob("*"))}
     studio = subprocess.Popen(
-        [*COMMAND, "studio", str(finished_run), "--port", "0"], stdout=subprocess.PIPE, text=True, env=without_key()
+        [*COMMAND, "studio", str(finished_run), "--port", "0"], stdout=subprocess.PIPE, text=True, env=WITHOUT_KEY
     )
     try:
         address = next(line.rpartition(" ")[2].strip() for line in greeting_of(studio).splitlines() if "http" in line)
@@ -71,20 +73,13 @@ def test_a_killed_studio_leaves_the_run_as_it_was(finished_run: Path) -> None:
             *(f"/runs/{run.key}{page}" for run in Runs([finished_run]).all() for page in ("", "/metrics")),
         ):
             assert subprocess.run(["curl", "-sf", address + path], capture_output=True, check=False).returncode == 0
-        with RunDirectory.open(finished_run / "relay", Runs([finished_run]).all()[0].config, resume=True):
-            pass  # nobody holds its lock
+        assert owner_of(finished_run / "relay") is None
     finally:
         studio.kill()
         studio.communicate()
     after = {path: path.stat() for path in sorted(finished_run.rglob("*"))}
     assert files.keys() == after.keys()
-    same = [path for path in files if path.is_file() and path.name != ".lock"]
-    assert [path for path in same if files[path].st_mtime_ns != after[path].st_mtime_ns] == []
-
-
-def without_key() -> dict[str, str]:
-    """The environment, without a key of a server."""
-    return {name: value for name, value in os.environ.items() if name != "MAS_API_KEY"}
+    assert [path for path in files if files[path].st_mtime_ns != after[path].st_mtime_ns] == []
 
 
 def test_a_run_is_running_exactly_while_its_lock_is_held(tmp_path: Path) -> None:
@@ -100,23 +95,3 @@ def test_a_run_is_running_exactly_while_its_lock_is_held(tmp_path: Path) -> None
     assert run.status().state == "stopped"
     (path / "metrics.jsonl").write_text('{"step":3,"reward":1.0}\n')
     assert run.status().state == "finished"
-
-
-def test_the_command_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    studio = subprocess.Popen(
-        [*COMMAND, "studio", str(tmp_path), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=without_key(),
-    )
-    try:
-        greeting = greeting_of(studio)
-        assert "studio of 0 runs: http://127.0.0.1:" in greeting
-        studio.send_signal(signal.SIGINT)
-        _, errors = studio.communicate(timeout=60)
-    finally:
-        studio.kill()
-        studio.communicate()
-    assert errors == ""
-    assert studio.returncode == 0

@@ -117,6 +117,8 @@ def test_what_nobody_knows_has_no_meaning() -> None:
     assert meaning_of("reward/more") is None
     assert meaning_of("roles/planner") is None
     assert meaning_of("mine") is None
+    assert meaning_of("adapters/team/planner.ess") is meaning_of("adapters/team/ess") is not None
+    assert meaning_of("adapters/team/mine") is None
 
 
 def test_a_long_line_keeps_its_ends_and_its_extremes() -> None:

@@ -1,16 +1,13 @@
 """Who may ask the studio, what it answers with, and texts of strangers in it."""
 
 import json
-import socket
 from base64 import b64encode
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
-from conftest import Ran
 from studio_site import studio_over, watched_page
 
 from mas.studio.runs import Runs
@@ -74,7 +71,7 @@ async def test_with_a_key_nobody_reads_without_it(finished_run: Path) -> None:
             refused = await client.get(path)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"].startswith("Basic ")
-        for wrong in ("Basic x", "Bearer s3cret é".encode().decode("latin-1"), f"Basic {b64encode(b'a:b').decode()}"):
+        for wrong in ("Basic x", "Bearer s3cret", f"Basic {b64encode(b'a:b').decode()}"):
             assert (await client.get("/", headers={"authorization": wrong})).status_code == 401
         right = f"Basic {b64encode('me:s3cret é'.encode()).decode()}"
         assert (await client.get("/", headers={"authorization": right})).status_code == 200
@@ -126,21 +123,3 @@ async def test_a_run_that_cannot_be_read_does_not_hide_the_others(finished_run: 
             assert (await client.get(f"/runs/{runs[name].key}")).status_code == code
         assert "root:" not in (await client.get(f"/runs/{runs['link'].key}/metrics.csv")).text
         assert "1 line of metrics.jsonl could not be read" in (await client.get(f"/runs/{runs['torn'].key}")).text
-
-
-def test_the_command_says_what_is_wrong(
-    mas: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MAS_API_KEY", raising=False)
-    missing = mas("studio", str(tmp_path / "none"))
-    assert missing.code == 2
-    assert "is no directory: name a run, or a folder with runs below it" in missing.err
-    public = mas("studio", str(tmp_path), "--host", "0.0.0.0")
-    assert public.code == 2
-    assert "--host 0.0.0.0 lets other machines ask, and there is no key" in public.err
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        busy = mas("studio", str(tmp_path), "--port", str(port))
-    assert busy.code == 2
-    assert f"127.0.0.1:{port} cannot be listened at" in busy.err
-    assert "Traceback" not in busy.err
