@@ -64,8 +64,8 @@ MAY_DIFFER = (
     *("train.record_every", "train.record_keep"),
     *("model.check_memory", "cluster"),
 )
-"""What a resumed run may change: where it, its team file, its server and its workers are, what is traced and recorded, when
-it ends, how old samples may be, and where metrics are sent. Teams are compared by content."""
+"""What a resumed run may change: where it, its team file, its server and its workers are, what is traced and recorded,
+when it ends, how old samples may be, and where metrics are sent. Teams are compared by content."""
 
 
 def train_in_directory(
