@@ -36,7 +36,7 @@ SOURCES: Mapping[Source, str] = {
 }
 _RUNS = 8
 """Runs whose indexes are kept."""
-_OUTLINES = 8
+_OUTLINES = 64
 _T = TypeVar("_T")
 
 

@@ -123,8 +123,8 @@ def routes(studio: Studio) -> list[Route]:
         if listed is None:
             raise HTTPException(404, "this episode is not there any more: a run that goes on records its steps anew")
         template = "stage.html" if request.query_params.get("part") else "episode.html"
-        values = _stage(run, found, listed, request.query_params.get("turn", ""))
-        return studio.page(request, template, run=run, **values)
+        values = _stage(run, found, listed, request.query_params.get("at", ""))
+        return studio.page(request, template, run=run, path=f"/runs/{run.key}/episodes", **values)
 
     return [
         Route("/runs/{run}/episodes", every, methods=["GET"]),
@@ -170,7 +170,7 @@ def _query(query: Mapping[str, str]) -> Sequence[tuple[str, str]]:
 
 def _stage(run: Run, found: RunEpisodes, listed: Listed, wanted: str) -> dict[str, Any]:
     """What the template shows of an episode at one of its steps, which addresses count from 1."""
-    outline = found.outline(listed)
+    outline, looks = found.outline(listed), run.looks
     steps = outline.steps
     place = min(max(1, int(wanted)), len(steps)) - 1 if wanted.isdecimal() and len(wanted) < 12 and steps else 0
     step = steps[place] if steps else None
@@ -190,7 +190,7 @@ def _stage(run: Run, found: RunEpisodes, listed: Listed, wanted: str) -> dict[st
         "prompt": None if decision is None else ShownText.of(decision.prompt),
         "candidates": [] if step is None or decision is None else _candidates(run, found, listed, step, decision),
         "siblings": _siblings(found, listed),
-        "look": lambda name: run.looks.get(agent_of(name), 7) % 8,
+        "look": lambda name: looks.get(agent_of(name), 7) % 8,
         "sources": SOURCES,
         "levels": _levels(),
     }
