@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import overview, player
+from mas.studio import compare, downloads, overview, player
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
@@ -27,7 +27,7 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
     """
     studio = Studio(runs=runs, hosts=hosts)
 
-    routes = [*overview.routes(studio)]
+    routes = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 
     routes += player.routes(studio)
 
@@ -47,7 +47,7 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, studio=studio)],
-        exception_handlers={HTTPException: http_error, MasError: mas_error},
+        exception_handlers={HTTPException: http_error, MasError: mas_error, OSError: mas_error},
     )
     app.state.gate = ConnectionGate(running=_RUNNING, waiting=_RUNNING)
     return app
