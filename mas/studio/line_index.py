@@ -102,7 +102,7 @@ class LineIndex(Generic[HeadT]):
                     continue
                 file.seek(start)
                 line = file.read(end - start)
-                yield line[:-1] if line.endswith(b"\n") else None
+                yield line[:-1] if len(line) == end - start and line.endswith(b"\n") else None
 
 
 @contextmanager
@@ -113,8 +113,12 @@ def opened(path: Path) -> Iterator[BinaryIO | None]:
     except OSError:
         yield None
         return
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        yield None
+        return
     with os.fdopen(descriptor, "rb") as file:
-        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        yield file
 
 
 def _lines(file: BinaryIO, start: int, begins: bytes) -> Iterator[tuple[bytes | None, int]]:
