@@ -49,7 +49,8 @@ async def test_a_run_of_100_000_turns_opens_in_two_seconds(make: Callable[[Path]
         again_s = time.process_time() - began
     assert "1–50 of 5,000 episodes" in first.text
     assert "4,951–5,000 of 5,000 episodes" in last.text
-    assert "message" in episode.text and episode.status_code == 200
+    assert "message" in episode.text
+    assert episode.status_code == 200
     assert opened_s < 2
     assert again_s < 1
 
@@ -155,8 +156,10 @@ async def test_hostile_texts_and_a_line_of_5_mb_are_shown_as_text(tmp_path: Path
     for page in pages:
         assert page.status_code == 200
         assert len(page.text) < 200_000
-        assert "<script>alert" not in page.text and "<img src=x" not in page.text
-        assert "\x1b" not in page.text and "\u202e" not in page.text
-        assert "49" not in page.text.replace("49.7", "")
+        assert "<script>alert" not in page.text
+        assert "<img src=x" not in page.text
+        assert "\x1b" not in page.text
+        assert "\u202e" not in page.text
+        assert "{{ 7 * 7 }}" in page.text
     assert "&lt;script&gt;alert(1)" in pages[1].text
     assert f"{5_000_000 + len(NASTY) - 20_000:,} more characters" in pages[1].text
