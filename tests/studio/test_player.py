@@ -1,5 +1,5 @@
-"""The episode player in a real browser: on runs of the tiny base, on one that is being trained, with the keyboard alone,
-and in every width."""
+"""The episode player in a real browser: on runs of the tiny base, on one that trains, with the keyboard alone, and in every
+width."""
 
 import asyncio
 import re
@@ -158,9 +158,10 @@ async def test_buttons_the_strip_and_the_browsers_back_button_change_the_message
         await page.wait_for_load_state("networkidle")
         await page.locator("#next").click()
         await shown(page, 2)
-        assert await page.evaluate("document.activeElement.id") == "next" or await page.locator(
-            "#next[aria-disabled]"
-        ).count()
+        assert (
+            await page.evaluate("document.activeElement.id") == "next"
+            or await page.locator("#next[aria-disabled]").count()
+        )
         await page.locator("#at-1").click()
         await shown(page, 1)
         await page.go_back()
