@@ -19,13 +19,14 @@ _RUNNING = 32
 _PALETTE = FOLDER.parent / "observe" / "palette.css"
 
 
-def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
+def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = None) -> Starlette:
     """The studio over some runs.
 
     Args:
         hosts: names that the server is known by, see `known_hosts`.
+        key: the password that browsers must give; None: everybody on this machine may ask.
     """
-    studio = Studio(runs=runs, hosts=hosts)
+    studio = Studio(runs=runs, hosts=hosts, key=key)
 
     routes = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 

@@ -1,9 +1,9 @@
 """What every metric of a run means, in one line each, and what is healthy.
 
-The full text is docs/training.md, "Metrics". A pattern is a flat name in which `*` stands for one part, such as a role,
-and a final `**` for the rest.
+The full text is docs/training.md, "Metrics". A pattern is a flat name in which `*` stands for one part, such as a role.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -93,12 +93,10 @@ _MEANINGS: dict[str, Meaning] = {
     "reward_model/*/contribution": Meaning("what a turn contributes to the progress, mean"),
     "reward_model/*/pairs": Meaning("pairs of a success and a failure"),
     "reward_model/*/accuracy": Meaning("share of pairs in which the success now scores more", "towards 1"),
-    "reward_model/**": Meaning("of the reward model; see docs/training.md"),
     "late/taken": Meaning("late reward terms that came in time", "most of them"),
     "late/defaulted": Meaning("late reward terms that got their default", "near 0"),
     "late/too_late": Meaning("answers that came after their term had its default", "near 0"),
     "late/refused": Meaning("answers that were refused", "0"),
-    "late/**": Meaning("of late reward terms; see docs/training.md"),
     "filter/kept": Meaning("tasks of the step that were kept"),
     "filter/dropped": Meaning("tasks of the step that the filter dropped"),
     "filter/skipped": Meaning("1 in a step that trains nothing, as no task was kept", "0"),
@@ -166,7 +164,6 @@ _MEANINGS: dict[str, Meaning] = {
     "adapters/*/dpo_loss": Meaning("preference loss, mean over pairs", "falls"),
     "adapters/*/margin": Meaning("margin of the better over the worse candidate, mean", "rises above 0"),
     "adapters/*/accuracy": Meaning("share of pairs with a margin above 0", "towards 1"),
-    "adapters/*/**": Meaning("of one role among several that share the adapter, or of the algorithm"),
 }
 """Flat pattern -> meaning; the first that fits counts."""
 
@@ -176,13 +173,20 @@ _PATTERNS = [(tuple(pattern.split("/")), meaning) for pattern, meaning in _MEANI
 @cache
 def meaning_of(name: str) -> Meaning | None:
     """The meaning of a flat metric name such as `roles/planner/reward`; None where the table has none."""
+    place, _ = order_of(name)
+    return _PATTERNS[place][1] if place < len(_PATTERNS) else None
+
+
+def order_of(name: str) -> tuple[int, str]:
+    """A key that sorts metric names as the table has them, those that it does not have last."""
     parts = name.split("/")
-    return next((meaning for pattern, meaning in _PATTERNS if _fits(pattern, parts)), None)
+    if parts[0] == "adapters":  # of one role among several that share the adapter: `adapters/team/planner.ess`
+        parts[-1] = parts[-1].rpartition(".")[2]
+    places = (place for place, (pattern, _) in enumerate(_PATTERNS) if _fits(pattern, parts))
+    return next(places, len(_PATTERNS)), name
 
 
-def _fits(pattern: tuple[str, ...], parts: list[str]) -> bool:
-    if pattern[-1] == "**":
-        return len(parts) >= len(pattern) and _fits(pattern[:-1], parts[: len(pattern) - 1])
+def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return len(pattern) == len(parts) and all(
         wanted in ("*", part) for wanted, part in zip(pattern, parts, strict=True)
     )

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from mas.studio.figures import FigureSection, sections_of
 from mas.studio.metric_columns import MetricColumns
-from mas.studio.metric_meanings import Meaning, meaning_of
+from mas.studio.metric_meanings import Meaning, meaning_of, order_of
 from mas.studio.run_summary import AgainCommands, adapter_rows, key_numbers, row_of, time_spent
 from mas.studio.site import Link, Studio
 
@@ -89,9 +89,9 @@ def routes(studio: Studio) -> list[Route]:
 
 
 def metric_rows(columns: MetricColumns) -> list[MetricRow]:
-    """Every metric of a run, by name."""
+    """Every metric of a run, in the order of the table of meanings."""
     rows = []
-    for name in sorted(columns.names):
+    for name in sorted(columns.names, key=order_of):
         values = [value for _, value in columns.points(name)]
         rows.append(
             MetricRow(

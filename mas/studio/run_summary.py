@@ -82,7 +82,8 @@ def key_numbers(columns: MetricColumns, status: RunStatus) -> list[KeyNumber]:
         values = [value for _, value in columns.points(f"eval/{kind}/success")]
         if values:
             before = format_number(values[0]) if len(values) > 1 else None
-            numbers.append(KeyNumber(label=f"held-out success, {kind}", before=before, after=format_number(values[-1])))
+            after = format_number(values[-1])
+            numbers.append(KeyNumber(label=f"success, {kind}", before=before, after=after, note="on held-out tasks"))
     done = 0 if status.step is None else status.step
     steps = "" if status.steps is None else f"of {status.steps}"
     numbers.append(KeyNumber(label="steps done", after=str(done), note=steps))
@@ -93,7 +94,7 @@ def key_numbers(columns: MetricColumns, status: RunStatus) -> list[KeyNumber]:
         numbers.append(KeyNumber(label="tokens sampled", after=format_number(round(tokens)), note=rate))
     whole = sum(time_spent(columns).values())
     if whole > 0:
-        numbers.append(KeyNumber(label="time of steps and evaluations", after=clock_time(whole)))
+        numbers.append(KeyNumber(label="time", after=clock_time(whole), note="of steps and evaluations"))
     return numbers
 
 
