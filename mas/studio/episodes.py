@@ -192,7 +192,7 @@ class RunEpisodes:
         self._lock = threading.Lock()
         self._samples: LineIndex[_SampleHead] = LineIndex(run.path / "samples.jsonl", b"", _read(_SampleHead))
         self._turns: dict[int, LineIndex[_Headed]] = {}
-        self._outlines: OrderedDict[tuple[str, int, int], Outline] = OrderedDict()
+        self._outlines: OrderedDict[tuple[object, ...], Outline] = OrderedDict()
         self._state: object = None
         self.listed: Sequence[Listed] = ()
         self.unreadable = 0
@@ -222,7 +222,7 @@ class RunEpisodes:
 
     def outline(self, one: Listed) -> Outline:
         """What an episode consists of."""
-        key = (str(one.file.path), one.first, one.behind)
+        key = (one.file.path, one.file.version, one.first, one.behind)
         with self._lock:
             found = self._outlines.get(key)
         if found is None:

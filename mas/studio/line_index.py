@@ -94,9 +94,13 @@ class LineIndex(Generic[HeadT]):
 
     def lines(self, first: int, behind: int) -> Iterator[bytes | None]:
         """The lines from `first` to before `behind`, without their ends; None: it is too long, or gone."""
+        starts = self._starts  # another thread may find a new file meanwhile
         with opened(self.path) as file:
             for number in range(first, behind):
-                start, end = self._starts[number], self._starts[number + 1]
+                if number + 1 >= len(starts):
+                    yield None
+                    continue
+                start, end = starts[number], starts[number + 1]
                 if file is None or end - start > LONGEST:
                     yield None
                     continue

@@ -30,7 +30,8 @@ def candidate(index: int, text: str = "a few words ", **changes: object) -> Cand
 def decision(turn: int, candidates: int = 4, *, agent: str = "solver", prompt: str = "What now? " * 80) -> Decision:
     """One decision of a role `solver`."""
     group = GroupMark(number=turn, kind="decision", size=candidates, is_flat=turn == 1)
-    own = tuple(candidate(number) for number in range(candidates))
+    flat = {"returned": 0.5, "advantage": 0.0} if turn == 1 else {}
+    own = tuple(candidate(number, **flat) for number in range(candidates))
     return Decision(turn=turn, visit=0, agent=agent, role="solver", group=group, prompt=prompt, candidates=own)
 
 

@@ -1,5 +1,5 @@
-"""The episode player in a real browser: on runs of the tiny base, on one that trains, with the keyboard alone, and in every
-width."""
+"""The episode player in a real browser: on runs of the tiny base, on one that trains, with the keyboard alone, and in
+every width."""
 
 import asyncio
 import re
@@ -230,7 +230,8 @@ async def test_a_group_without_variance_is_marked_in_the_list_and_at_its_message
         assert await page.locator(".flat-note").count() == 0
         await page.locator("#next").click()
         await shown(page, 2)
-        assert "All 4 returns of this group are equal" in await page.locator(".flat-note").inner_text()
+        said = await page.locator(".flat-note").inner_text()
+        assert "All 4 returns of this group are equal, and its advantages are 0" in said
 
 
 async def test_text_of_conversations_alone_says_what_is_not_recorded(browser: Any, recorded: Path) -> None:
