@@ -29,7 +29,6 @@ from mas.training.setup import Setup
 from mas.training.shaping.interaction import paid_proposers
 from mas.training.task_batch import PlayedGroups, TaskBatch, TaskOrder, TaskPlayer
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
-from mas.training.turn_recorder import is_recorded
 
 if TYPE_CHECKING:  # a process that plays with an engine elsewhere needs no tensor library
     from mas.serving.model import BaseModel
@@ -261,7 +260,8 @@ class Rollout:
         own = None if self._method is None else self._method.sampler
         kind, rewards = own or SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
-        if own is None and is_recorded(self._train, step + 1):
+        every = self._train.record_every
+        if own is None and every and (step + 1) % every == 0:  # as mas.training.turn_recorder has it
             kind = partial(kind, has_scenes=True)
         if self.opponents is None or matchup is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 
-from mas.config.options import TrainOptions
 from mas.config.rewards import RewardOptions
 from mas.core.records import Episode, Group, Turn
 from mas.observe.turn_records import CandidateTurn, Decision, EpisodeHead, GroupMark, RecordedEpisode, write_step
@@ -15,11 +14,6 @@ from mas.training.rewards import rewards_of, total_reward
 from mas.training.setup import Setup
 
 Decode = Callable[[Sequence[int]], str]
-
-
-def is_recorded(train: TrainOptions, step: int) -> bool:
-    """Whether the turns of a step, from 1, are written down."""
-    return train.record_every > 0 and step % train.record_every == 0
 
 
 class TurnRecorder:
@@ -33,7 +27,7 @@ class TurnRecorder:
         self._run, self._setup, self._decode = run, setup, decode
 
     def __call__(self, step: int, episodes: Sequence[Episode], advantages: Sequence[float]) -> None:
-        """Take one step.
+        """Take one step, from 1, which is written down if it is due.
 
         Args:
             advantages: of every turn of the episodes, in order.
@@ -41,7 +35,8 @@ class TurnRecorder:
         Raises:
             OSError: the directory cannot be written.
         """
-        if is_recorded(self._setup.train, step):
+        every = self._setup.train.record_every
+        if every and step % every == 0:
             rewards = rewards_of(self._setup.algorithm, step - 1)
             found = recorded_step(step, episodes, advantages, rewards, self._decode)
             write_step(self._run, step, found, keep=self._setup.train.record_keep)
