@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from mas.core.errors import MasError
@@ -28,7 +28,7 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = No
     """
     studio = Studio(runs=runs, hosts=hosts, key=key)
 
-    routes = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
+    routes: list[BaseRoute] = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 
     routes += player.routes(studio)
 
