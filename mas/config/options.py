@@ -195,6 +195,8 @@ class TrainOptions(Options):
     waits.
     `tasks`: which tasks a step plays. `start`: adapters begin as those of another run of the same base and roles,
     DIR or DIR@STEP; None: as ones that change nothing.
+    `record_every`: every so many steps all turns of a step are written to `turns/`, with the probability of every token
+    and the advantages, for people; 0: none. `record_keep`: of so many steps, the newest.
     `sinks`: where the metrics go beside the run directory: `wandb`, `trackio`, `mlflow`, or a class of your own as
     `path/file.py:NAME` or `package.module:NAME`.
     """
@@ -211,6 +213,8 @@ class TrainOptions(Options):
     checkpoint_every: Count = 10
     keep_checkpoints: Positive = 2
     sample_every: Count = 10
+    record_every: Count = 0
+    record_keep: Positive = 10
     canary: bool = True
     answer_timeout_s: Annotated[float, Field(gt=0)] | None = 1800.0
     staleness: Count = 0

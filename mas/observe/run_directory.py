@@ -5,6 +5,7 @@
     ├── metrics.jsonl    one line per step
     ├── samples.jsonl    conversations, each with its step
     ├── team.yaml        the team, as training wrote it down
+    ├── turns/           all turns of some steps; only with train.record_every
     ├── checkpoints/     one directory per checkpoint
     ├── tensorboard/     event files
     ├── sinks/           what sinks were sent, and stores of local ones; only with train.sinks
@@ -32,6 +33,7 @@ from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.observe.files import remove_leftovers, write_text_atomic
+from mas.observe.turn_records import TURNS
 
 TOOL_CALLS = "tool_calls.sqlite"
 _MOST_DIFFERENCES = 12
@@ -159,7 +161,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove what a new run has made, also its directory and new parents where nothing else is in them; what cannot
         be removed stays."""
-        for folder in (self.checkpoints, self.tensorboard, self.path / "workers", self.path / "sinks"):
+        for folder in (self.checkpoints, self.tensorboard, *(self.path / name for name in ("workers", "sinks", TURNS))):
             shutil.rmtree(folder, ignore_errors=True)
         files = ("config.yaml", "team.yaml", "metrics.jsonl", "samples.jsonl", "spans.jsonl", "cluster.json", ".lock")
         for name in (*files, TOOL_CALLS):

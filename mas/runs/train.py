@@ -30,6 +30,7 @@ from mas.observe.metrics import MetricsLog, flatten, read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.observe.sinks.feed import Sinks
 from mas.observe.sinks.find import find_sinks
+from mas.observe.turn_records import drop_steps_after
 from mas.runs import engine_worker, learner_rank, rollout_worker
 from mas.runs.named_files import file_digests
 from mas.runs.resolve import checked_for_training, resolve
@@ -52,6 +53,7 @@ from mas.training.setup import Setup, TrainSetup
 from mas.training.status_file import StatusFile
 from mas.training.step_tracing import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
+from mas.training.turn_recorder import TurnRecorder
 from mas.training.watch import RunWatcher
 
 _BEHIND_S = 60.0
@@ -59,10 +61,11 @@ _BEHIND_S = 60.0
 MAY_DIFFER = (
     *("run_dir", "algorithm.team", "engine.remote", "trace"),
     *("train.steps", "train.token_budget", "train.target", "train.eval_first", "train.staleness", "train.sinks"),
+    *("train.record_every", "train.record_keep"),
     *("model.check_memory", "cluster"),
 )
-"""What a resumed run may change: where it, its team file, its server and its workers are, what is traced, when it ends,
-how old samples may be, and where metrics are sent. Teams are compared by content."""
+"""What a resumed run may change: where it, its team file, its server and its workers are, what is traced and recorded,
+when it ends, how old samples may be, and where metrics are sent. Teams are compared by content."""
 
 
 def train_in_directory(
@@ -118,7 +121,14 @@ def train_in_directory(
         _keep_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(
-            going, base, checkpoints=kept, opening=opening, judges=judges, opponents=opponents, processes=processes
+            going,
+            base,
+            checkpoints=kept,
+            opening=opening,
+            judges=judges,
+            opponents=opponents,
+            processes=processes,
+            record=TurnRecorder(path, going, None if base is None else base.tokenizer.decode),
         )
         step = trainer.progress.step if trainer.resume(from_step) else None
         outcome = _train(trainer, run, config, step, from_step, console, is_here=opening is None)
@@ -307,6 +317,7 @@ def _train(
                 console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
             metrics.truncate_after(kept)
             samples.truncate_after(kept)
+            drop_steps_after(run.path, kept)
             for line in earlier if config.train.sinks else ():  # what a sink that is new, or failed, has not got
                 values = flatten({name: value for name, value in line.items() if name != "step"})
                 sinks.log(line["step"], values, wait_s=_BEHIND_S)

@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import compare, downloads, overview
+from mas.studio import compare, downloads, overview, player
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
@@ -29,6 +29,8 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = No
     studio = Studio(runs=runs, hosts=hosts, key=key)
 
     routes: list[BaseRoute] = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
+
+    routes += player.routes(studio)
 
     routes += [
         Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),

@@ -34,7 +34,10 @@ X_LABELS = {
     "optimiser_steps": "optimiser steps",
 }
 
-_OF_THE_RUN = ("run_dir", "train.seed", "train.checkpoint_every", "train.keep_checkpoints", "train.sample_every")
+_OF_THE_RUN = (
+    *("run_dir", "train.seed", "train.checkpoint_every", "train.keep_checkpoints", "train.sample_every"),
+    *("train.record_every", "train.record_keep"),
+)
 _OF_THE_LOOK = ("train.eval_every", "trace.")
 _TEAM = "algorithm.team"
 _SHARE = (-0.02, 1.02)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,6 +260,9 @@ class Rollout:
         own = None if self._method is None else self._method.sampler
         kind, rewards = own or SAMPLERS[algorithm.sampler.mode], rewards_of(algorithm, step)
         turns = self._horizon(step) if self._horizon is not None else None
+        every = self._train.record_every
+        if own is None and every and (step + 1) % every == 0:  # as mas.training.turn_recorder has it
+            kind = partial(kind, has_scenes=True)
         if self.opponents is None or matchup is None:
             sampler = kind(runtime, scenario.reward, algorithm.sampler, rewards, turns)
             return await sampler.sample(planned.task, scenario.environment(), seed)

@@ -42,6 +42,7 @@ from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable
 
 Metrics = dict[str, Any]
+Record = Callable[[int, Sequence[Episode], Sequence[float]], None]
 _Kind = tuple[str, float | None, int]
 _USUAL: Sequence[_Kind] = (("greedy", 0.0, SHOWN_TASKS), ("sampled", None, 0))
 _WARMED: Sequence[_Kind] = (("warm_start", 0.0, 0),)
@@ -88,6 +89,7 @@ class Trainer:
         judges: those that `algorithm.reward.late` may name, beside those of installed packages.
         opponents: those that `algorithm.opponents` says; None: there can be none.
         processes: starts the processes that `cluster` says; None: there can be none.
+        record: given every step's number, episodes, and one advantage per turn of theirs; None: nobody is.
 
     Raises:
         ConfigError: opponents or a judge that are not there; see `open_opponents` and `find_judge`.
@@ -104,6 +106,7 @@ class Trainer:
         judges: Mapping[str, Judge] = MappingProxyType({}),
         opponents: Pool | None = None,
         processes: OpenProcesses | None = None,
+        record: Record | None = None,
     ) -> None:
         self.setup = setup
         self.base = base
@@ -116,6 +119,7 @@ class Trainer:
         self._processes = Processes()
         self._lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
         self._opening = opening
+        self._record = record
         late = setup.algorithm.reward.late
         joining = None if late is None else LateTerms(late, find_judge(late, setup, judges))
         opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
@@ -327,6 +331,8 @@ class Trainer:
             "publish": ended - taught,
         }
         watcher.on_step(step, metrics, episodes)
+        if self._record is not None:
+            self._record(step, episodes, improved.advantages)
         for note in (*improved.notes, *self.rollout.notes()):
             watcher.on_note(step, note)
         return metrics

@@ -22,7 +22,7 @@ from mas.runtime.play import play_turn, team_action
 from mas.runtime.point import DecisionPoint, look, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import own_terms
-from mas.training.sampling.sampler import EpisodeRecorder, Sampler, turn_text
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,10 @@ async def play_decided(
     has_scenes: bool = False,
 ) -> Episode:
     """One episode in which `decide` says what is committed and records it; see `play_once`."""
-
-    def on_turn(turn: int, flow: Flow, step: Step) -> None:
-        recorder.on_turn(turn, flow, step)
-        if has_scenes:
-            recorder.look(environment, turn, turn_text(turn, flow, step))
-
     try:
         with in_environment():
             environment.reset(task)
-        if has_scenes:
-            recorder.look(environment)
+        on_turn = recorder.looking(environment, recorder.on_turn) if has_scenes else recorder.on_turn
         await runtime.play(recorder.id, environment, decide, on_turn, on_attempt=recorder.on_attempt, in_step=True)
     except MasError as error:
         return recorder.failed(error)

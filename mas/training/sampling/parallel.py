@@ -97,11 +97,12 @@ class ParallelSampler(Sampler):
             self, recorder, SingleDecision(self.runtime, recorder, seed, self.temperature), index, watch
         )
         try:
+            on_turn = recorder.looking(environment, play.on_turn) if self.has_scenes else play.on_turn
             await self.runtime.play(
                 recorder.id,
                 environment,
                 play.decide,
-                play.on_turn,
+                on_turn,
                 on_attempt=recorder.on_attempt,
                 in_step=True,
                 turns=self.turns,

@@ -4,7 +4,7 @@ The record holds the candidates' cost, the conversation and the rewards. What op
 of it is ever trained.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +25,8 @@ from mas.runtime.play import team_action
 from mas.runtime.point import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import add_rewards, terms_paid
+
+OnTurn = Callable[[int, Flow, Step], None]
 
 
 def loops_of(plan: TeamPlan) -> list[tuple[str, int]]:
@@ -99,6 +101,16 @@ class EpisodeRecorder:
     def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
         """Keep what the world looks like now, for people."""
         self.scenes.append(Scene(turn=turn, event=event, world=environment.render()))
+
+    def looking(self, environment: Environment, on_turn: OnTurn) -> OnTurn:
+        """Keep what the world looks like now; returns `on_turn` and behind it, after each turn, the same again."""
+        self.look(environment)
+
+        def both(turn: int, flow: Flow, step: Step) -> None:
+            on_turn(turn, flow, step)
+            self.look(environment, turn, turn_text(turn, flow, step))
+
+        return both
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
         """A team turn was committed: add what the environment paid.
@@ -266,7 +278,7 @@ class Sampler:
 
     `reward`: the scenario's; `reward_options`: how its terms are weighed.
     `turns`: most team turns of an episode; None: to its end. `opponent_seats`: seats that others play; None: the team
-    plays all.
+    plays all. `has_scenes`: records hold what the world looked like, for people; not those of trees of whole episodes.
     """
 
     runtime: TeamRuntime
@@ -275,6 +287,7 @@ class Sampler:
     reward_options: RewardOptions
     turns: int | None = None
     opponent_seats: OpponentSeats | None = None
+    has_scenes: bool = False
 
     def opponent_policies(self, seed: int, recorder: EpisodeRecorder | None = None) -> OpponentPolicies:
         """Who plays the other seats in a play of this seed; see `OpponentSeats.opponent_policies`."""

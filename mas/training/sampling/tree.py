@@ -40,11 +40,12 @@ class TreeSampler(Sampler):
         try:
             with in_environment():
                 environment.reset(task)
+            on_turn = recorder.looking(environment, recorder.on_turn) if self.has_scenes else recorder.on_turn
             await self.runtime.play(
                 recorder.id,
                 environment,
                 play.decide,
-                recorder.on_turn,
+                on_turn,
                 on_attempt=recorder.on_attempt,
                 in_step=True,
                 turns=self.turns,
