@@ -55,6 +55,7 @@ from mas.sandbox.command import sandbox
 from mas.scenarios import SCENARIOS
 from mas.scenarios.command import scenarios
 from mas.scenarios.team_lookup import named_team
+from mas.studio.command import studio
 from mas.study.command import curves, study
 
 app = typer.Typer(
@@ -76,6 +77,7 @@ app.command()(doctor)
 app.command()(agent)
 app.command()(timeline)
 app.command()(curves)
+app.command()(studio)
 app.command()(demo)
 app.command()(study)
 app.command()(play)
@@ -347,7 +349,18 @@ def show_config(overrides: Overrides = None) -> None:
 
 _PANELS = {
     "Look": ("scenarios", "algorithms", "graph", "tools", "config", "doctor", "play"),
-    "Train and measure": ("train", "gateway", "eval", "run", "report", "curves", "timeline", "export", "base"),
+    "Train and measure": (
+        "train",
+        "gateway",
+        "eval",
+        "run",
+        "report",
+        "studio",
+        "curves",
+        "timeline",
+        "export",
+        "base",
+    ),
     "Compare": ("demo", "study", "league", "bench"),
     "Serve and spread": ("serve", "mcp", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
 }

@@ -67,9 +67,11 @@ def render_report(report: Report) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(resources.files("mas.observe").joinpath("report.html").read_text("utf-8"))
+    files = resources.files("mas.observe")
+    template = environment.from_string(files.joinpath("report.html").read_text("utf-8"))
     return template.render(
         report=report,
+        palette=Markup(files.joinpath("palette.css").read_text("utf-8")),
         charts=[_drawn(chart, f"chart{number}", _looks(chart, report)) for number, chart in enumerate(report.curves)],
         tables=[_tabled(table, f"bars{number}") for number, table in enumerate(report.tables)],
         agent_colours=_agent_colours(report),

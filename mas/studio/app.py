@@ -1,0 +1,51 @@
+"""The studio as an application, put together from its route modules."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from mas.core.errors import MasError
+from mas.endpoint.address import LOCAL
+from mas.endpoint.limits import ConnectionGate
+from mas.studio import overview
+from mas.studio.runs import Runs
+from mas.studio.site import FOLDER, Guard, Studio
+
+_RUNNING = 32
+_PALETTE = FOLDER.parent / "observe" / "palette.css"
+
+
+def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
+    """The studio over some runs.
+
+    Args:
+        hosts: names that the server is known by, see `known_hosts`.
+    """
+    studio = Studio(runs=runs, hosts=hosts)
+
+    routes = [*overview.routes(studio)]
+
+    routes += [
+        Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),
+        Mount("/static", StaticFiles(directory=FOLDER / "static")),
+    ]
+
+    def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = "Not found" if error.status_code == 404 else "This does not work"
+        return studio.page(request, "error.html", error.status_code, title=title, problem=error.detail, links=True)
+
+    def mas_error(request: Request, error: Exception) -> Response:
+        return studio.page(request, "error.html", 422, title="This cannot be shown", problem=str(error), links=True)
+
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, studio=studio)],
+        exception_handlers={HTTPException: http_error, MasError: mas_error},
+    )
+    app.state.gate = ConnectionGate(running=_RUNNING, waiting=_RUNNING)
+    return app

@@ -1,0 +1,110 @@
+"""The run directories that a studio shows. They are only read: no file is written and no lock is held."""
+
+import hashlib
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mas.config.access import CONFIG_FILE, TEAM_FILE
+from mas.config.plain_values import read_stored
+from mas.core.errors import MasError
+from mas.core.team import TeamSpec
+from mas.observe.metrics import read_metrics
+
+METRICS_FILE = "metrics.jsonl"
+_DEPTH = 4
+"""Folders below a given one in which runs are found."""
+_MOST = 1000
+"""Runs that are found."""
+
+
+class Run:
+    """One run directory.
+
+    Attributes:
+        path: the directory.
+        name: its path as the user gave it or below the folder that was searched; any text.
+        key: names it in addresses: letters, digits and `-`, the same as long as the directory has its place.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-40:].strip("-")
+        self.key = f"{plain or 'run'}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What `config.yaml` holds, as plain values that nothing has checked; empty where it cannot be read."""
+        try:
+            return read_stored(self.path / CONFIG_FILE)
+        except (OSError, MasError):
+            return {}
+
+    @property
+    def team(self) -> TeamSpec | None:
+        """The team as training wrote it down, with nothing loaded that it names; None where it cannot be read."""
+        try:
+            return TeamSpec.model_validate(read_stored(self.path / TEAM_FILE))
+        except (OSError, MasError, ValidationError):
+            return None
+
+    @property
+    def looks(self) -> Mapping[str, int]:
+        """The number of each role's and agent's colour, as in the report: `series-N` with N modulo eight."""
+        team = self.team
+        members = {} if team is None else team.members()
+        roles = {role: number for number, role in enumerate(dict.fromkeys(members.values()))}
+        return roles | {agent: roles[role] for agent, role in members.items()}
+
+    def lines(self) -> Sequence[Mapping[str, Any]]:
+        """The lines of `metrics.jsonl`, oldest first, each with its `step`."""
+        return read_metrics(self.path / METRICS_FILE)
+
+
+class Runs:
+    """All runs below some folders, found again whenever they are asked for.
+
+    Args:
+        places: run directories, or folders with some below them.
+    """
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        self._places = tuple(places)
+        self._known: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Run]:
+        """Every run that is there now, by name."""
+        with self._lock:
+            found = dict(self._find())
+            self._known = {str(path): self._known.get(str(path)) or Run(path, name) for path, name in found.items()}
+            return sorted(self._known.values(), key=lambda run: run.name)
+
+    def find(self, key: str) -> Run | None:
+        """The run with this key, None: there is none."""
+        with self._lock:
+            known = {run.key: run for run in self._known.values()}
+        return known.get(key) or next((run for run in self.all() if run.key == key), None)
+
+    def _find(self) -> list[tuple[Path, str]]:
+        found: list[tuple[Path, str]] = []
+        for place in self._places:
+            waiting = [(place, str(place) if (place / CONFIG_FILE).is_file() else "", 0)]
+            while waiting and len(found) < _MOST:
+                path, name, depth = waiting.pop()
+                if (path / CONFIG_FILE).is_file():
+                    found.append((path, name))
+                elif depth < _DEPTH:
+                    waiting += [(below, f"{name}/{below.name}".strip("/"), depth + 1) for below in _folders(path)]
+        return found
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return [one for one in path.iterdir() if not one.name.startswith(".") and one.is_dir() and not one.is_symlink()]
+    except OSError:
+        return []

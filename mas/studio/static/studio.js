@@ -1,0 +1,1 @@
+// Own JavaScript of every page: figures are drawn where an element has data-figure.
