@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import overview
+from mas.studio import overview, teams
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
@@ -28,6 +28,8 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
     studio = Studio(runs=runs, hosts=hosts)
 
     routes = [*overview.routes(studio)]
+
+    routes += teams.routes(studio)
 
     routes += [
         Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),

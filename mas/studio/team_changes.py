@@ -16,9 +16,10 @@ from mas.core.errors import MasError
 from mas.core.messages import PAYLOADS
 from mas.core.naming import did_you_mean
 from mas.core.role import Context, RoleSpec
-from mas.core.team import EdgeSpec
+from mas.core.team import EdgeSpec, TeamSpec
 from mas.graph.wiring import edge_text
 from mas.roles import BUILT_IN
+from mas.studio.team_text import check_content
 
 FieldLook = Literal["text", "lines", "list", "number", "flag", "choice"]
 
@@ -52,7 +53,7 @@ ROLE_FIELDS = (
     RoleField("voice", "choice", "who speaks", get_args(RoleSpec.model_fields["voice"].annotation)),
 )
 """The other options of a role are edited in the text."""
-_FIELD = {field.key: field for field in ROLE_FIELDS}
+FIELD_KEYS = {field.key: field for field in ROLE_FIELDS}
 _ENDS = re.compile(r"^\s*([\w-]+)\s*->\s*([\w-]+)(.*)$", re.DOTALL)
 _NAMED_BY = ("joins", "policies", "replicas")
 """Keys of a team that are mappings from agents."""
@@ -150,7 +151,7 @@ class SetRole(msgspec.Struct, frozen=True, tag="set_role", tag_field="do", forbi
 
     def apply(self, team: dict[str, Any]) -> None:
         """Change the mapping."""
-        roles, field = _role(team, self.role), _FIELD.get(self.key)
+        roles, field = _role(team, self.role), FIELD_KEYS.get(self.key)
         if field is None:
             raise ChangeError(f"the form has no field {self.key[:80]!r}; change it in the text")
         role = roles[self.role] if isinstance(roles[self.role], dict) else {}
@@ -227,7 +228,30 @@ class SetJoin(msgspec.Struct, frozen=True, tag="set_join", tag_field="do", forbi
         _keep(team, "joins", joins if value in ("", "all") else joins | {self.agent: value})
 
 
-Change = AddRole | RemoveRole | RenameRole | SetRole | AddEdge | SetEdge | SetTeam | SetJoin
+class WriteOut(msgspec.Struct, frozen=True, tag="write_out", tag_field="do", forbid_unknown_fields=True):
+    """The edges of a team's protocol stand in its place, so that they can be changed."""
+
+    def apply(self, team: dict[str, Any]) -> None:
+        """Change the mapping."""
+        if "protocol" not in team:
+            raise ChangeError("the team has no protocol; its edges are written out")
+        checked = check_content(team, {})
+        if checked.spec is None:
+            raise ChangeError(f"put this right first: {checked.problems[0].text}")
+        spec: TeamSpec = checked.spec
+        plain = spec.model_dump(mode="json", exclude_defaults=True)
+        del team["protocol"]
+        roles = team.setdefault("roles", {})
+        for name, role in plain["roles"].items():
+            roles.setdefault(name, role)
+        team["edges"] = [edge_text(edge) for edge in spec.edges]
+        for key in ("agents", "joins", "seats"):
+            if key in plain:
+                team[key] = plain[key]
+        team["output"] = spec.output
+
+
+Change = WriteOut | AddRole | RemoveRole | RenameRole | SetRole | AddEdge | SetEdge | SetTeam | SetJoin
 
 
 def changed(content: Mapping[str, Any], change: Change) -> dict[str, Any]:

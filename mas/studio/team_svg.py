@@ -57,11 +57,12 @@ def role_colours(spec: TeamSpec) -> dict[str, int]:
     return {agent: number[role] % SERIES for agent, role in members.items()}
 
 
-def team_svg(spec: TeamSpec, kinds: Mapping[str, str]) -> Markup:
+def team_svg(spec: TeamSpec, kinds: Mapping[str, str], prefix: str = "") -> Markup:
     """The drawing of a team, whether or not it is well formed.
 
     Args:
         kinds: role -> the kind of its output; a role without one shows none.
+        prefix: begins every id in it, unique on the page.
     """
     shown = _drawable(spec)
     arrows = _arrows(shown)
@@ -69,28 +70,29 @@ def team_svg(spec: TeamSpec, kinds: Mapping[str, str]) -> Markup:
     titles = {node: _titles(shown, node, kinds) for node in nodes}
     picture = _placed(shown, arrows, titles)
     colours = role_colours(spec)
-    parts = [_arrow(picture, arrow) for arrow in arrows]
+    parts = [_arrow(picture, arrow, prefix) for arrow in arrows]
     parts += [_node(picture, spec, node, titles[node], colours.get(node)) for node in nodes]
     words = "; ".join(edge_text(edge) for edge in spec.edges) or "no edges"
     return Markup(
-        '<svg class="team" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {w:.0f} '
+        '<svg class="team{size}" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {w:.0f} '
         '{h:.0f}" width="{w:.0f}" height="{h:.0f}"><defs>{heads}</defs>{parts}<circle class="courier" r="7"/></svg>'
     ).format(
         label=f"team {spec.name}: {words}"[:2000],
+        size=" huge" if picture.width > 1000 else " large" if picture.width > 620 else "",
         w=picture.width,
         h=picture.height,
-        heads=Markup("").join(_heads()),
+        heads=Markup("").join(_heads(prefix)),
         parts=Markup("").join(parts),
     )
 
 
-def _heads() -> Iterator[Markup]:
+def _heads(prefix: str) -> Iterator[Markup]:
     """Arrow heads, one for each look that a line can have."""
     for name in ("plain", "route", "loop", "map", "lit"):
         yield Markup(
-            '<marker id="head-{}" class="head {}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" '
+            '<marker id="{}head-{}" class="head {}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" '
             'markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 1 L10 5 L0 9 z"/></marker>'
-        ).format(name, name)
+        ).format(prefix, name, name)
 
 
 def _drawable(spec: TeamSpec) -> TeamSpec:
@@ -199,9 +201,9 @@ def _floors(layout: GraphLayout, loops: Sequence[Arrow], height_of: Mapping[str,
     return floors
 
 
-def _arrow(picture: _Picture, arrow: Arrow) -> Markup:
+def _arrow(picture: _Picture, arrow: Arrow, prefix: str) -> Markup:
     path, (x, y) = _loop(picture, arrow) if arrow.kind == "loop" else _forward(picture, arrow)
-    parts = [Markup('<path class="line" d="{}" marker-end="url(#head-{})"/>').format(path, arrow.kind)]
+    parts = [Markup('<path class="line" d="{}" marker-end="url(#{}head-{})"/>').format(path, prefix, arrow.kind)]
     if arrow.label:
         width = len(arrow.label) * _SMALL_LETTER + 12
         parts.append(

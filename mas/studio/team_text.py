@@ -141,6 +141,11 @@ def check_text(text: str) -> CheckedTeam:
         content, lines = read_team(text)
     except TeamTextError as error:
         return CheckedTeam(problems=(Problem(text=str(error), line=error.line),))
+    return check_content(content, lines)
+
+
+def check_content(content: dict[str, Any], lines: dict[str, int]) -> CheckedTeam:
+    """The same of plain values that are read already, with the line of each key."""
     refused = [_placed(said, lines) for said in _refused(content, "")]
     if refused:
         return CheckedTeam(problems=tuple(refused), content=content)
@@ -151,9 +156,8 @@ def check_text(text: str) -> CheckedTeam:
     if len(spec.roles) > MOST_ROLES or len(spec.members()) > MOST_ROLES or len(spec.edges) > MOST_EDGES:
         said = f"the editor takes {MOST_ROLES} roles and agents and {MOST_EDGES} edges; check this with mas graph FILE"
         return CheckedTeam(problems=(Problem(text=said),), content=content)
-    for number, edge in enumerate(spec.edges):
-        if (place := f"edges.{number}") in lines:
-            lines.setdefault(edge_text(edge), lines[place])
+    known = {edge_text(edge): f"edges.{number}" for number, edge in enumerate(spec.edges)}
+    lines = lines | {text: lines[place] for text, place in known.items() if place in lines}
     problems, kinds = _checked_graph(spec)
     return CheckedTeam(
         problems=tuple(_placed(said, lines) for said in problems), content=content, spec=spec, kinds=kinds
