@@ -69,11 +69,14 @@ def read_team(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """
     if len(text) > MOST_CHARACTERS:
         raise TeamTextError(f"the text has {len(text):,} characters; the editor reads {MOST_CHARACTERS:,} at most")
-    loader = PlainLoader(text)
     try:
-        node = loader.get_single_node()
-        _check_values(node)
-        content = None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+        loader = PlainLoader(text)
+        try:
+            node = loader.get_single_node()
+            _check_values(node)
+            content = None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+        finally:
+            loader.dispose()  # type: ignore[no-untyped-call]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)
@@ -82,8 +85,6 @@ def read_team(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise TeamTextError(f"this is not YAML: {str(error)[:300]}") from None
     except RecursionError:
         raise TeamTextError("this cannot be read: it is nested too deeply") from None
-    finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
     if not isinstance(content, dict) or node is None:
         raise TeamTextError("a team is a mapping of keys to values; it begins with 'name: NAME'", 1)
     return content, dict(_lines(node, ""))
