@@ -19,17 +19,26 @@ _RUNNING = 32
 _PALETTE = FOLDER.parent / "observe" / "palette.css"
 
 
-def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL) -> Starlette:
+def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, served: str | None = None) -> Starlette:
     """The studio over some runs.
 
     Args:
         hosts: names that the server is known by, see `known_hosts`.
+        served: address of a `mas serve` to chat with, as `served_address` gives it; None: there is no chat.
+
+    Raises:
+        ConfigError: `served` is no address of this machine.
     """
     studio = Studio(runs=runs, hosts=hosts)
 
     routes = [*overview.routes(studio)]
 
     routes += teams.routes(studio)
+
+    if served is not None:
+        from mas.studio import chat  # openai takes a second to import
+
+        routes += chat.routes(studio, chat.served_address(served))
 
     routes += [
         Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),

@@ -18,6 +18,9 @@ def studio(
     host: Annotated[str, typer.Option(help="address to listen at; only this machine's own, such as ::1")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
     trust: Trust = False,
+    served: Annotated[
+        str | None, typer.Option("--serve", help="a mas serve of this machine to chat with: http://127.0.0.1:8000")
+    ] = None,
 ) -> None:
     """Show runs in a browser while they train and afterwards: curves, comparisons and what each number means.
 
@@ -28,4 +31,4 @@ def studio(
     with bind(host, port, has_key=False) as listener:
         from mas.studio.serving import serve
 
-        serve(places or [_RUNS], listener, host)
+        serve(places or [_RUNS], listener, host, served)

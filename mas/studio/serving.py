@@ -17,11 +17,11 @@ from mas.studio.app import build_app
 from mas.studio.runs import Runs
 
 
-def serve(places: Sequence[Path], listener: socket.socket, host: str) -> None:
+def serve(places: Sequence[Path], listener: socket.socket, host: str, served: str | None = None) -> None:
     """Serve until SIGINT or SIGTERM comes.
 
     Args:
-        places: of `Runs`. host: what it was told to listen at.
+        places: of `Runs`. host: what it was told to listen at. served: of `build_app`.
 
     Raises:
         RunDirectoryError: a place is no directory.
@@ -38,7 +38,7 @@ def serve(places: Sequence[Path], listener: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        async with running(build_app(runs, hosts=known_hosts(host)), listener, drain_s=1.0) as address:
+        async with running(build_app(runs, hosts=known_hosts(host), served=served), listener, drain_s=1.0) as address:
             count = len(runs.all())
             said = f"studio at {address} with {count} {'run' if count == 1 else 'runs'}; Ctrl-C ends it"
             console.print(Text(printable(said)), soft_wrap=True)

@@ -123,19 +123,7 @@ class RenameRole(msgspec.Struct, frozen=True, tag="rename_role", tag_field="do",
             raise ChangeError(f"the name {self.to!r} is taken; choose another")
         old, new = self.role, self.to
         team["roles"] = {new if name == old else name: role for name, role in roles.items()}
-        if isinstance(agents, dict):
-            team["agents"] = {_other(agent, old, new): _other(role, old, new) for agent, role in agents.items()}
-        for key in _NAMED_BY:
-            if isinstance(team.get(key), dict):
-                team[key] = {_other(agent, old, new): value for agent, value in team[key].items()}
-        for key in _LISTED_BY:
-            if isinstance(team.get(key), list):
-                team[key] = [_other(agent, old, new) for agent in team[key]]
-        for key in ("output", "leader"):
-            if team.get(key) == old:
-                team[key] = new
-        if "edges" in team:
-            team["edges"] = [_renamed_edge(edge, old, new) for edge in team["edges"]]
+        _rename_agents(team, old, new)
         for role in team["roles"].values():
             for key in ("template", "ask", "prefill"):
                 if isinstance(role, dict) and isinstance(role.get(key), str):
@@ -172,7 +160,7 @@ class AddEdge(msgspec.Struct, frozen=True, tag="add_edge", tag_field="do", forbi
 
     def apply(self, team: dict[str, Any]) -> None:
         """Change the mapping."""
-        if self.loop and not (self.loop.isdecimal() and 0 < int(self.loop[:9])):
+        if self.loop and not (self.loop.isdecimal() and int(self.loop[:9]) > 0):
             raise ChangeError(f"a loop is taken a number of times from 1, not {self.loop[:20]!r}")
         for name in (self.source, self.target, *([self.when] if self.when else [])):
             _check_name(name)
@@ -263,6 +251,22 @@ def changed(content: Mapping[str, Any], change: Change) -> dict[str, Any]:
     team = deepcopy(dict(content))
     change.apply(team)
     return team
+
+
+def _rename_agents(team: dict[str, Any], old: str, new: str) -> None:
+    """Another name for an agent, and for the role that agents play, in all keys of a team but `roles`."""
+    if isinstance(agents := team.get("agents"), dict):
+        team["agents"] = {_other(agent, old, new): _other(role, old, new) for agent, role in agents.items()}
+    for key in _NAMED_BY:
+        if isinstance(team.get(key), dict):
+            team[key] = {_other(agent, old, new): value for agent, value in team[key].items()}
+    for key in (*_LISTED_BY, "edges"):
+        if isinstance(team.get(key), list):
+            renamed = _renamed_edge if key == "edges" else _other
+            team[key] = [renamed(entry, old, new) for entry in team[key]]
+    for key in ("output", "leader"):
+        if team.get(key) == old:
+            team[key] = new
 
 
 def _keep(team: dict[str, Any], key: str, value: dict[str, Any] | list[Any]) -> None:

@@ -70,9 +70,7 @@ def _travel(spec: TeamSpec, plan: TeamPlan | None, roles: Roles, turn: int, line
     return Travel(turn=turn, began=began, edges=guessed, is_exact=False)
 
 
-def _played(
-    plan: TeamPlan, roles: Roles, lines: Sequence[Line], silent: Sequence[str]
-) -> Iterator[tuple[int, ...]]:
+def _played(plan: TeamPlan, roles: Roles, lines: Sequence[Line], silent: Sequence[str]) -> Iterator[tuple[int, ...]]:
     """The edges that the turn began on, then those of each answer.
 
     Raises:

@@ -74,8 +74,9 @@ def team_svg(spec: TeamSpec, kinds: Mapping[str, str], prefix: str = "") -> Mark
     parts += [_node(picture, spec, node, titles[node], colours.get(node)) for node in nodes]
     words = "; ".join(edge_text(edge) for edge in spec.edges) or "no edges"
     return Markup(
-        '<svg class="team{size}" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {w:.0f} '
-        '{h:.0f}" width="{w:.0f}" height="{h:.0f}"><defs>{heads}</defs>{parts}<circle class="courier" r="7"/></svg>'
+        '<svg class="team{size}" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
+        'viewBox="0 0 {w:.0f} {h:.0f}" width="{w:.0f}" height="{h:.0f}"><defs>{heads}</defs>{parts}'
+        '<circle class="courier" r="7"/></svg>'
     ).format(
         label=f"team {spec.name}: {words}"[:2000],
         size=" huge" if picture.width > 1000 else " large" if picture.width > 620 else "",
@@ -251,7 +252,9 @@ def _node(picture: _Picture, spec: TeamSpec, node: str, lines: Sequence[str], co
     height = _END if is_end else _BOX
     look = "end" if is_end else f"agent series-{colour}{' output' if node in spec.outputs else ''}"
     parts = [
-        Markup('<title>{}</title><rect class="box" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.0f}" rx="{}"/>').format(
+        Markup(
+            '<title>{}</title><rect class="box" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.0f}" rx="{}"/>'
+        ).format(
             "\n".join(lines), x - width / 2, y - height / 2, width, height, height / 2 if is_end else 10
         )
     ]  # fmt: skip

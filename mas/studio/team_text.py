@@ -1,9 +1,8 @@
 """A team's text as somebody writes it in the editor: read within bounds, checked, and every problem at its line.
 
 The text may be hostile. Nothing that it names is opened, imported or called: a role or a team that is the path of a
-file, and a class that is none of mas itself, are problems here. Tags of YAML are refused, and aliases that stand for too
-much. What takes too long or too much memory in spite of that ends with the process that does it
-(`mas.studio.team_checker`).
+file, and a class that is none of mas itself, are problems here. Tags of YAML are refused, and aliases that stand for
+too much. What takes too long or too much memory in spite of that ends with its process (`mas.studio.team_checker`).
 """
 
 import re

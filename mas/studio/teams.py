@@ -244,9 +244,7 @@ def _outcome(sample: Mapping[str, Any]) -> str:
     return ", ".join([*([str(cause)] if (cause := sample.get("cause")) else []), *parts])[:500]
 
 
-def _steps(
-    answer: TeamAnswer, lines: Sequence[Line], scenes: Sequence[Scene], looks: Mapping[str, int]
-) -> list[Step]:
+def _steps(answer: TeamAnswer, lines: Sequence[Line], scenes: Sequence[Scene], looks: Mapping[str, int]) -> list[Step]:
     """The world at the beginning, then of every turn its answers and the world after it."""
 
     def said(line: Line, edges: Sequence[int]) -> Step:

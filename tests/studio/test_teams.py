@@ -1,6 +1,7 @@
 """The pages about teams in a real browser: messages that move on the drawing, and the editor."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import pytest_asyncio
 import yaml
 from studio_site import studio_over
 
@@ -49,9 +51,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = [("planner", HOSTILE), ("executor", "7"), ("verifier", "reject"), ("executor", "8"), ("verifier", "accept")]
     lines = [{"turn": 0, "agent": agent, "prompt": f"asked {agent}", "text": text} for agent, text in said]
     scenes = [{"turn": -1, "event": "", "world": "a goal"}, {"turn": 0, "event": "it is solved", "world": "the end"}]
-    sample = {"step": 3, "source": "greedy", "task": "eval-0", "success": True, "cause": None, "rewards": {"solved": 1.0}}
+    sample = {
+        "step": 3,
+        "source": "greedy",
+        "task": "eval-0",
+        "success": True,
+        "cause": None,
+        "rewards": {"solved": 1.0},
+    }
     (run / "samples.jsonl").write_text(json.dumps({**sample, "lines": lines, "scenes": scenes}) + "\n")
     return folder
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(runs: Path) -> AsyncIterator[str]:
+    """The address of one studio for all tests: its process that checks teams takes seconds to start."""
+    async with studio_over(runs) as address:
+        yield address
 
 
 @asynccontextmanager
@@ -83,7 +99,16 @@ async def _lit(page: Any) -> list[str]:
 
 
 async def _state(page: Any, words: str) -> None:
-    await page.locator("#state").get_by_text(words).wait_for(timeout=ANSWER_MS)
+    """Wait until the editor says this of the team; `problems`: any number of them."""
+    said = re.compile(r"^[0-9]+ problem" if words == "problems" else f"^{re.escape(words)}")
+    await page.locator("#state").get_by_text(said).wait_for(timeout=ANSWER_MS)
+
+
+async def _written(page: Any, words: str) -> None:
+    """Wait until the text of the editor has these words."""
+    await page.wait_for_function(
+        "words => document.getElementById('text').value.includes(words)", arg=words, timeout=ANSWER_MS
+    )
 
 
 async def _accessibility_problems(page: Any) -> list[str]:
@@ -96,9 +121,9 @@ async def _accessibility_problems(page: Any) -> list[str]:
     ]
 
 
-async def test_each_message_lights_the_edges_that_it_took(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams") as page:
-        await page.goto(address + await _key(page))
+async def test_each_message_lights_the_edges_that_it_took(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams") as page:
+        await page.goto(site + await _key(page))
         shown = [await _lit(page)]
         for _ in range(6):
             await page.get_by_role("button", name="Next").click()
@@ -108,9 +133,9 @@ async def test_each_message_lights_the_edges_that_it_took(browser: Any, runs: Pa
         assert "it is solved" in await page.locator(".message:not([hidden])").inner_text()
 
 
-async def test_arrow_keys_step_and_what_models_said_is_text(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams") as page:
-        await page.goto(address + await _key(page))
+async def test_arrow_keys_step_and_what_models_said_is_text(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams") as page:
+        await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         visible = page.locator(".message:not([hidden])")
         assert await visible.locator("pre").first.inner_text() == HOSTILE.replace("\x1b", "\\x1b")
@@ -125,14 +150,14 @@ async def test_arrow_keys_step_and_what_models_said_is_text(browser: Any, runs: 
         assert await page.locator(".message:visible").count() == 7
 
 
-async def test_the_dot_moves_and_rests_where_less_motion_is_preferred(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams") as page:
-        await page.goto(address + await _key(page))
+async def test_the_dot_moves_and_rests_where_less_motion_is_preferred(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams") as page:
+        await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         assert await page.locator("svg.team .courier.moves").count() == 1
         await page.locator("svg.team .courier.moves").wait_for(state="detached")
-    async with studio_over(runs) as address, _page(browser, address, "/teams", reduced_motion="reduce") as page:
-        await page.goto(address + await _key(page))
+    async with _page(browser, site, "/teams", reduced_motion="reduce") as page:
+        await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         assert await page.locator("svg.team .courier.moves").count() == 0
         assert await _lit(page) == ["1"]
@@ -142,6 +167,7 @@ async def test_a_real_run_shows_its_episodes_on_its_team(browser: Any, finished_
     async with studio_over(finished_run) as address, _page(browser, address, "/") as page:
         await page.get_by_role("link", name="relay", exact=True).click()
         await page.get_by_role("link", name="Team", exact=True).click()
+        await page.locator(".controls").wait_for()
         await page.keyboard.press("ArrowRight")
         assert await _lit(page) == ["1"]
         assert await page.locator(".message:not([hidden]) b").inner_text() == "planner"
@@ -153,9 +179,9 @@ async def test_a_real_run_shows_its_episodes_on_its_team(browser: Any, finished_
 
 
 async def test_a_team_is_made_with_the_keyboard_alone_and_its_file_is_one_for_mas(
-    browser: Any, runs: Path, tmp_path: Path
+    browser: Any, site: str, tmp_path: Path
 ) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams/edit") as page:
+    async with _page(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         await _tab_to(page, "new-role")
         await page.keyboard.type("verifier")
@@ -163,8 +189,8 @@ async def test_a_team_is_made_with_the_keyboard_alone_and_its_file_is_one_for_ma
         await page.keyboard.type("verifier")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
-        await page.locator("#text").filter(has_text="verifier").wait_for(timeout=ANSWER_MS)
-        await _state(page, "problem")
+        await _written(page, "verifier")
+        await _state(page, "problems")
         await _tab_to(page, "edge-2")
         await page.keyboard.press("Control+a")
         await page.keyboard.type("executor -> verifier")
@@ -206,12 +232,12 @@ async def _tab_to(page: Any, wanted: str) -> None:
     raise AssertionError(f"Tab never comes to #{wanted}")
 
 
-async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams/edit") as page:
+async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         before = await page.locator("#text").input_value()
         await page.locator("#text").fill(before.replace("planner -> executor", "planner -> executr"))
-        await _state(page, "problem")
+        await _state(page, "problems")
         assert "unknown agent 'executr'" in await page.locator("#problems").inner_text()
         assert await page.locator("#numbers .wrong").first.inner_text() == "9"
         await page.locator("#problems button").first.click()
@@ -226,14 +252,14 @@ async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(
         assert await page.locator("#text").input_value() == before
 
 
-async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams/edit") as page:
+async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         await page.locator("svg.team [data-node=planner]").click()
         assert await page.evaluate("document.activeElement.id") == "role-0"
         await page.locator("#role-0-instructions").fill("Line one.\nLine two: <b>")
         await page.locator("#role-0-instructions").blur()
-        await page.wait_for_function("document.getElementById('text').value.includes('Line two: <b>')", timeout=ANSWER_MS)
+        await _written(page, "Line two: <b>")
         await page.locator("#role-0-name").fill("thinker")
         await page.locator("#role-0-name").press("Enter")
         await page.locator("svg.team [data-node=thinker]").wait_for(timeout=ANSWER_MS)
@@ -241,16 +267,16 @@ async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, r
         assert team["roles"]["thinker"]["instructions"] == "Line one.\nLine two: <b>"
         assert team["edges"] == ["start -> thinker", "thinker -> executor", "executor -> done"]
         await page.locator("details[data-role=thinker] summary").click()
-        await page.get_by_role("button", name="Remove thinker").click()
+        await page.get_by_role("button", name="Remove thinker", exact=True).click()
         await page.locator("svg.team [data-node=thinker]").wait_for(state="detached", timeout=ANSWER_MS)
-        await _state(page, "problem")
+        await _state(page, "problems")
         await page.locator("#new-role").fill("executor")
         await page.get_by_role("button", name="Add the role").click()
         await _state(page, "there is a role 'executor' already")
 
 
-async def test_the_edges_of_a_shipped_teams_protocol_are_written_out(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams") as page:
+async def test_the_edges_of_a_shipped_teams_protocol_are_written_out(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams") as page:
         await page.get_by_label("Begin with").select_option("relay/team")
         await page.get_by_role("button", name="Open in the editor").click()
         await _state(page, "No problems")
@@ -260,22 +286,20 @@ async def test_the_edges_of_a_shipped_teams_protocol_are_written_out(browser: An
         assert "protocol" not in await page.locator("#text").input_value()
 
 
-async def test_the_team_of_a_run_opens_in_the_editor(browser: Any, runs: Path) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams") as page:
-        await page.goto(address + await _key(page))
+async def test_the_team_of_a_run_opens_in_the_editor(browser: Any, site: str) -> None:
+    async with _page(browser, site, "/teams") as page:
+        await page.goto(site + await _key(page))
         await page.get_by_role("link", name="Open the team in the editor").click()
         await _state(page, "No problems")
         assert await page.locator("#text").input_value() == TEAM
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(
-    browser: Any, runs: Path, scheme: str
-) -> None:
-    async with studio_over(runs) as address, _page(browser, address, "/teams", color_scheme=scheme) as page:
+async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(browser: Any, site: str, scheme: str) -> None:
+    async with _page(browser, site, "/teams", color_scheme=scheme) as page:
         paths = ["/teams", await _key(page), "/teams/edit?from=workflow/flow"]
         for path in paths:
-            await page.goto(address + path)
+            await page.goto(site + path)
             if "edit" in path:
                 await _state(page, "No problems")
                 await page.locator("details.role").first.locator("summary").click()
@@ -285,10 +309,10 @@ async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(
                 assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
 
 
-async def test_only_pages_of_this_studio_may_ask_for_a_check_and_within_bounds(runs: Path) -> None:
+async def test_only_pages_of_this_studio_may_ask_for_a_check_and_within_bounds(site: str) -> None:
     question = {"text": TEAM}
-    async with studio_over(runs) as address, httpx.AsyncClient(base_url=address, timeout=120) as client:
-        own = {"origin": address}
+    async with httpx.AsyncClient(base_url=site, timeout=120) as client:
+        own = {"origin": site}
         assert (await client.post("/teams/check", json=question)).status_code == 403
         evil = {"origin": "http://evil.example"}
         assert (await client.post("/teams/check", json=question, headers=evil)).status_code == 403
@@ -326,6 +350,6 @@ async def test_damaged_runs_are_shown_as_far_as_possible(runs: Path, tmp_path: P
             ("odd", 200, "planner"),
             ("foreign", 200, "does not import"),
         ):
-            path = listed.partition(f'/runs/{name}-')[2].partition('"')[0]
+            path = listed.partition(f"/runs/{name}-")[2].partition('"')[0]
             page = await client.get(f"/runs/{name}-{path}")
             assert (page.status_code, said in page.text) == (status, True), page.text

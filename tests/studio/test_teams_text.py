@@ -1,4 +1,4 @@
-"""Teams in the editor: reading within bounds, problems at their lines, changes of the form, and the process that checks."""
+"""Teams in the editor: reading within bounds, problems at their lines, changes of the form, the process that checks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,14 +234,24 @@ def test_the_drawing_escapes_every_name_and_has_every_edge() -> None:
     assert checked.spec is None or "<script>" not in team_svg(checked.spec, checked.kinds)
     spec = check_text(TEAM).spec
     drawn = team_svg(spec, {})
-    assert sorted(int(at) for part in drawn.split('data-edges="')[1:] for at in part.split('"')[0].split()) == [0, 1, 2, 3, 4]
+    assert sorted(int(at) for part in drawn.split('data-edges="')[1:] for at in part.split('"')[0].split()) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     hostile = spec.model_copy(update={"name": '"><img src=x onerror=alert(1)>'})
     assert "<img" not in team_svg(hostile, {"planner": "<b>"})
     assert "<b>" not in team_svg(hostile, {"planner": "<b>"})
 
 
 def test_a_team_that_is_not_well_formed_is_drawn_all_the_same() -> None:
-    for old, new in [(" loop 2", ""), ("- start -> planner", "- start -> nobody"), ("planner -> executor", "done -> start")]:
+    for old, new in [
+        (" loop 2", ""),
+        ("- start -> planner", "- start -> nobody"),
+        ("planner -> executor", "done -> start"),
+    ]:
         checked = check_text(TEAM.replace(old, new))
         assert checked.problems
         assert "verifier" in team_svg(checked.spec, checked.kinds)
