@@ -3,16 +3,15 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import pytest_asyncio
 import yaml
 from studio_site import studio_over
+from team_pages import ANSWER_MS, accessibility_problems, opened
 
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
@@ -20,7 +19,6 @@ from mas.roles import build_roles
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
-ANSWER_MS = 90_000
 HOSTILE = "<img src=x onerror=\"document.title='hit'\">\x1b[31m</pre><script>document.title='hit'</script>"
 TEAM = """\
 name: checked
@@ -70,24 +68,6 @@ async def site(runs: Path) -> AsyncIterator[str]:
         yield address
 
 
-@asynccontextmanager
-async def _page(browser: Any, address: str, path: str, width: int = 1200, **options: Any) -> AsyncIterator[Any]:
-    """A page without a console error, an uncaught one, or a request outside loopback."""
-    context = await browser.new_context(viewport={"width": width, "height": 900}, **options)
-    page, wrong = await context.new_page(), []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda asked: None if _is_near(asked.url) else wrong.append(asked.url))
-    await page.goto(address + path)
-    yield page
-    assert wrong == []
-    await context.close()
-
-
-def _is_near(url: str) -> bool:
-    return urlsplit(url).hostname == "127.0.0.1" or url.startswith(("data:", "blob:http://127.0.0.1"))
-
-
 async def _key(page: Any) -> str:
     """The address of the one run's page about its team."""
     return str(await page.locator(".gallery a").first.get_attribute("href"))
@@ -111,18 +91,8 @@ async def _written(page: Any, words: str) -> None:
     )
 
 
-async def _accessibility_problems(page: Any) -> list[str]:
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe-playwright-python is not installed")
-    found = await axe.Axe().run(page)
-    return [
-        f"{one['id']}: {[node['html'][:120] for node in one['nodes']]}"
-        for one in found.response["violations"]
-        if one["impact"] in ("serious", "critical")
-    ]
-
-
 async def test_each_message_lights_the_edges_that_it_took(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams") as page:
+    async with opened(browser, site, "/teams") as page:
         await page.goto(site + await _key(page))
         shown = [await _lit(page)]
         for _ in range(6):
@@ -134,7 +104,7 @@ async def test_each_message_lights_the_edges_that_it_took(browser: Any, site: st
 
 
 async def test_arrow_keys_step_and_what_models_said_is_text(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams") as page:
+    async with opened(browser, site, "/teams") as page:
         await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         visible = page.locator(".message:not([hidden])")
@@ -151,12 +121,12 @@ async def test_arrow_keys_step_and_what_models_said_is_text(browser: Any, site: 
 
 
 async def test_the_dot_moves_and_rests_where_less_motion_is_preferred(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams") as page:
+    async with opened(browser, site, "/teams") as page:
         await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         assert await page.locator("svg.team .courier.moves").count() == 1
         await page.locator("svg.team .courier.moves").wait_for(state="detached")
-    async with _page(browser, site, "/teams", reduced_motion="reduce") as page:
+    async with opened(browser, site, "/teams", reduced_motion="reduce") as page:
         await page.goto(site + await _key(page))
         await page.keyboard.press("ArrowRight")
         assert await page.locator("svg.team .courier.moves").count() == 0
@@ -164,7 +134,7 @@ async def test_the_dot_moves_and_rests_where_less_motion_is_preferred(browser: A
 
 
 async def test_a_real_run_shows_its_episodes_on_its_team(browser: Any, finished_run: Path) -> None:
-    async with studio_over(finished_run) as address, _page(browser, address, "/") as page:
+    async with studio_over(finished_run) as address, opened(browser, address, "/") as page:
         await page.get_by_role("link", name="relay", exact=True).click()
         await page.get_by_role("link", name="Team", exact=True).click()
         await page.locator(".controls").wait_for()
@@ -181,7 +151,7 @@ async def test_a_real_run_shows_its_episodes_on_its_team(browser: Any, finished_
 async def test_a_team_is_made_with_the_keyboard_alone_and_its_file_is_one_for_mas(
     browser: Any, site: str, tmp_path: Path
 ) -> None:
-    async with _page(browser, site, "/teams/edit") as page:
+    async with opened(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         await _tab_to(page, "new-role")
         await page.keyboard.type("verifier")
@@ -233,13 +203,13 @@ async def _tab_to(page: Any, wanted: str) -> None:
 
 
 async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams/edit") as page:
+    async with opened(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         before = await page.locator("#text").input_value()
         await page.locator("#text").fill(before.replace("planner -> executor", "planner -> executr"))
         await _state(page, "problems")
         assert "unknown agent 'executr'" in await page.locator("#problems").inner_text()
-        assert await page.locator("#numbers .wrong").first.inner_text() == "9"
+        assert await page.locator("#numbers .wrong").first.inner_text() == "10"
         await page.locator("#problems button").first.click()
         selected = "t => t.value.slice(t.selectionStart, t.selectionEnd)"
         assert await page.locator("#text").evaluate(selected) == "  - planner -> executr"
@@ -253,7 +223,7 @@ async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(
 
 
 async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams/edit") as page:
+    async with opened(browser, site, "/teams/edit") as page:
         await _state(page, "No problems")
         await page.locator("svg.team [data-node=planner]").click()
         assert await page.evaluate("document.activeElement.id") == "role-0"
@@ -276,7 +246,7 @@ async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, s
 
 
 async def test_the_edges_of_a_shipped_teams_protocol_are_written_out(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams") as page:
+    async with opened(browser, site, "/teams") as page:
         await page.get_by_label("Begin with").select_option("relay/team")
         await page.get_by_role("button", name="Open in the editor").click()
         await _state(page, "No problems")
@@ -287,7 +257,7 @@ async def test_the_edges_of_a_shipped_teams_protocol_are_written_out(browser: An
 
 
 async def test_the_team_of_a_run_opens_in_the_editor(browser: Any, site: str) -> None:
-    async with _page(browser, site, "/teams") as page:
+    async with opened(browser, site, "/teams") as page:
         await page.goto(site + await _key(page))
         await page.get_by_role("link", name="Open the team in the editor").click()
         await _state(page, "No problems")
@@ -296,14 +266,14 @@ async def test_the_team_of_a_run_opens_in_the_editor(browser: Any, site: str) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(browser: Any, site: str, scheme: str) -> None:
-    async with _page(browser, site, "/teams", color_scheme=scheme) as page:
+    async with opened(browser, site, "/teams", color_scheme=scheme) as page:
         paths = ["/teams", await _key(page), "/teams/edit?from=workflow/flow"]
         for path in paths:
             await page.goto(site + path)
             if "edit" in path:
                 await _state(page, "No problems")
                 await page.locator("details.role").first.locator("summary").click()
-            assert await _accessibility_problems(page) == []
+            assert await accessibility_problems(page) == []
             for width in (390, 800, 1400):
                 await page.set_viewport_size({"width": width, "height": 900})
                 assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)

@@ -62,7 +62,7 @@ async function ask(content) {
         out.textContent = answer;
       }
       if (event.problem) problem = event.problem;
-      log.scrollTop = log.scrollHeight;
+      log.parentNode.scrollTop = log.parentNode.scrollHeight;
     }
   } catch (error) {
     problem = error.name === "AbortError" ? "Stopped." : error.message;
@@ -73,7 +73,7 @@ async function ask(content) {
   tell(problem ?? "", problem ? "bad" : "muted");
   send.disabled = false;
   stop.disabled = true;
-  log.scrollTop = log.scrollHeight;
+  log.parentNode.scrollTop = log.parentNode.scrollHeight;
 }
 
 function choose() {
