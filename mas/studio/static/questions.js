@@ -17,15 +17,22 @@ function card(question) {
   own.append(part("h2", `${question.agent} of ${question.team}, turn ${question.turn}`, "first"));
   if (question.instructions) own.append(part("p", question.instructions, "muted"));
   own.append(part("pre", question.text));
-  const field = document.createElement(question.choices?.length ? "select" : "textarea");
-  for (const choice of question.choices ?? []) field.append(part("option", choice));
+  const field = document.createElement(question.choices?.length ? "input" : "textarea");
   field.id = `answer-${question.id}`;
+  field.autocomplete = "off";
   label.htmlFor = field.id;
   problem.setAttribute("role", "alert");
   const button = part("button", "Answer", "main");
   const about = document.createElement("div");
   about.className = "field";
   about.append(label, field);
+  if (question.choices?.length) {
+    const choices = document.createElement("datalist");
+    choices.id = `choices-${question.id}`;
+    for (const choice of question.choices) choices.append(part("option", choice));
+    field.setAttribute("list", choices.id);
+    about.append(choices);
+  }
   form.append(about, button);
   own.append(form, problem);
   form.addEventListener("submit", async (event) => {
