@@ -45,12 +45,12 @@ def build_report(run: Path, config: Config, plan: TeamPlan) -> Report:
         conversations=_comparisons(read_lines(run / "samples.jsonl")),
         graph_svg=svg(plan),
         graph_mermaid=mermaid(plan),
-        command=_command(config),
+        command=command_again(config),
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
     )
 
 
-def _command(config: Config) -> str:
+def command_again(config: Config) -> str:
     """What trains it again in a directory of its own: in this one it has been done. Else why no command does."""
     again = config.model_copy(update={"run_dir": f"{config.run_dir}-again"})
     try:

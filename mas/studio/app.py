@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import overview, teams
+from mas.studio import compare, downloads, overview, teams
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
@@ -19,19 +19,22 @@ _RUNNING = 32
 _PALETTE = FOLDER.parent / "observe" / "palette.css"
 
 
-def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, served: str | None = None) -> Starlette:
+def build_app(
+    runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = None, served: str | None = None
+) -> Starlette:
     """The studio over some runs.
 
     Args:
         hosts: names that the server is known by, see `known_hosts`.
+        key: the password that browsers must give; None: everybody on this machine may ask.
         served: address of a `mas serve` to chat with, as `served_address` gives it; None: there is no chat.
 
     Raises:
         ConfigError: `served` is no address of this machine.
     """
-    studio = Studio(runs=runs, hosts=hosts)
+    studio = Studio(runs=runs, hosts=hosts, key=key)
 
-    routes = [*overview.routes(studio)]
+    routes = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 
     routes += teams.routes(studio)
 
@@ -56,7 +59,7 @@ def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, served: str | None =
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, studio=studio)],
-        exception_handlers={HTTPException: http_error, MasError: mas_error},
+        exception_handlers={HTTPException: http_error, MasError: mas_error, OSError: mas_error},
     )
     app.state.gate = ConnectionGate(running=_RUNNING, waiting=_RUNNING)
     return app

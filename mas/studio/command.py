@@ -1,10 +1,12 @@
 """`mas studio`: a page over run directories, until Ctrl-C."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mas.core.errors import RunDirectoryError
 from mas.observe.trust_option import Trust
 
 _RUNS = Path("runs")
@@ -15,20 +17,26 @@ def studio(
         list[Path] | None,
         typer.Argument(metavar="[RUN]...", help="run directories, or folders with some below them; default: runs"),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to listen at; only this machine's own, such as ::1")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
     trust: Trust = False,
     served: Annotated[
         str | None, typer.Option("--serve", help="a mas serve of this machine to chat with: http://127.0.0.1:8000")
     ] = None,
 ) -> None:
-    """Show runs in a browser while they train and afterwards: curves, comparisons and what each number means.
+    """Show runs in a browser, while they train and afterwards: curves, comparisons, and what each number means.
 
-    Nothing is written into a run. Everybody on this machine may ask.
+    Nothing is written into a run. With MAS_API_KEY in the environment, browsers ask for it as a password.
     """
-    from mas.endpoint.address import bind
+    for place in places or []:
+        if not place.is_dir():
+            raise RunDirectoryError(f"{place} is no directory: name a run, or a folder with runs below it")
+    from mas.endpoint.address import bind, known_hosts
 
-    with bind(host, port, has_key=False) as listener:
+    key = os.environ.get("MAS_API_KEY") or None
+    with bind(host, port, has_key=key is not None) as listener:
         from mas.studio.serving import serve
 
-        serve(places or [_RUNS], listener, host, served)
+        serve(places or [_RUNS], listener, known_hosts(host), key, served)

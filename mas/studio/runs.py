@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mas.config.access import CONFIG_FILE, TEAM_FILE
+from mas.config.access import CONFIG_FILE, TEAM_FILE, is_inside
 from mas.config.plain_values import read_stored
-from mas.core.errors import MasError
+from mas.config.trust import check_links
+from mas.core.errors import MasError, RunDirectoryError
 from mas.core.team import TeamSpec
 from mas.observe.metrics import read_metrics
+from mas.studio.metric_columns import MetricColumns
+from mas.studio.run_status import RunStatus, status_of
 
 METRICS_FILE = "metrics.jsonl"
 _DEPTH = 4
@@ -35,20 +39,48 @@ class Run:
         self.path, self.name = path, name
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-40:].strip("-")
         self.key = f"{plain or 'run'}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+        self._columns = MetricColumns()
+        self._config: tuple[object, Mapping[str, Any]] = (None, {})
+
+    def file(self, name: str) -> Path:
+        """The path of a file of this run, such as `samples.jsonl`; it may be missing.
+
+        Raises:
+            RunDirectoryError: it is no regular file.
+            TrustError: it is a link that leads out of the run, which the user has not allowed.
+        """
+        path = self.path / name
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise RunDirectoryError(f"{path} is no file")
+        if not is_inside(path, self.path):
+            check_links(self.path)
+        return path
 
     @property
     def config(self) -> Mapping[str, Any]:
         """What `config.yaml` holds, as plain values that nothing has checked; empty where it cannot be read."""
         try:
-            return read_stored(self.path / CONFIG_FILE)
+            path = self.file(CONFIG_FILE)
+            found = path.stat()
+            state = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if self._config[0] != state:
+                self._config = (state, read_stored(path))
         except (OSError, MasError):
             return {}
+        return self._config[1]
+
+    def option(self, key: str) -> Any:
+        """The value of a dotted key of the configuration, such as `train.steps`; None where it has none."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
 
     @property
     def team(self) -> TeamSpec | None:
         """The team as training wrote it down, with nothing loaded that it names; None where it cannot be read."""
         try:
-            return TeamSpec.model_validate(read_stored(self.path / TEAM_FILE))
+            return TeamSpec.model_validate(read_stored(self.file(TEAM_FILE)))
         except (OSError, MasError, ValidationError):
             return None
 
@@ -60,20 +92,45 @@ class Run:
         roles = {role: number for number, role in enumerate(dict.fromkeys(members.values()))}
         return roles | {agent: roles[role] for agent, role in members.items()}
 
+    def columns(self) -> MetricColumns:
+        """The metrics as they are now.
+
+        Raises:
+            RunDirectoryError, TrustError: as `file`; the file cannot be read.
+        """
+        path = self.file(METRICS_FILE)
+        try:
+            self._columns.refresh(path)
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
+        return self._columns
+
+    def status(self) -> RunStatus:
+        """How far the run is and whether a process trains it.
+
+        Raises:
+            RunDirectoryError, TrustError: as `columns`.
+        """
+        return status_of(self.path, self.option, self.columns(), self.file(METRICS_FILE))
+
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """The lines of `metrics.jsonl`, oldest first, each with its `step`."""
-        return read_metrics(self.path / METRICS_FILE)
+        """The lines of `metrics.jsonl`, oldest first, each with its `step`.
+
+        Raises:
+            RunDirectoryError, TrustError: as `file`; a line other than the last does not parse.
+        """
+        return read_metrics(self.file(METRICS_FILE))
 
 
 class Runs:
     """All runs below some folders, found again whenever they are asked for.
 
     Args:
-        places: run directories, or folders with some below them.
+        places: run directories, or folders with some below them; also an attribute.
     """
 
     def __init__(self, places: Sequence[Path]) -> None:
-        self._places = tuple(places)
+        self.places = tuple(places)
         self._known: dict[str, Run] = {}
         self._lock = threading.Lock()
 
@@ -92,7 +149,7 @@ class Runs:
 
     def _find(self) -> list[tuple[Path, str]]:
         found: list[tuple[Path, str]] = []
-        for place in self._places:
+        for place in self.places:
             waiting = [(place, str(place) if (place / CONFIG_FILE).is_file() else "", 0)]
             while waiting and len(found) < _MOST:
                 path, name, depth = waiting.pop()

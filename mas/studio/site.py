@@ -1,8 +1,10 @@
 """What every route module of the studio gets: the runs, the templates, the links, and the headers of every answer."""
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import compare_digest
 from types import MappingProxyType
 
 import jinja2
@@ -55,11 +57,14 @@ class Studio:
     Attributes:
         runs: the run directories.
         hosts: names that the server is known by, see `known_hosts`.
+        key: what browsers must send as the password of HTTP Basic authentication; None: everybody on this machine may
+            ask.
         links: the navigation of all pages; run_links: that of the pages of one run.
     """
 
     runs: Runs
     hosts: frozenset[str]
+    key: str | None = None
     links: list[Link] = field(default_factory=list)
     run_links: list[Link] = field(default_factory=list)
     templates: jinja2.Environment = field(default_factory=lambda: environment())
@@ -119,13 +124,30 @@ class Guard:
         request = Request(scope)
         try:
             check_host(request, self._studio.hosts)
-            origin = request.headers.get("origin")
-            if request.method not in _READS and origin != f"{request.url.scheme}://{request.headers['host']}":
-                raise Refused(403, f"{request.method[:20]!r} is only for pages of this studio", code="wrong_origin")
+            self._check(request)
         except Refused as refused:
             answer = self._studio.page(
                 request, "error.html", refused.status, title="Refused", problem=str(refused), links=False
             )
+            if refused.status == 401:
+                answer.headers["www-authenticate"] = 'Basic realm="mas studio", charset="UTF-8"'
             await answer(scope, receive, guarded)
             return
         await self._app(scope, receive, guarded)
+
+    def _check(self, request: Request) -> None:
+        key = self._studio.key
+        if key is not None and not compare_digest(_password(request).encode(), key.encode()):
+            raise Refused(401, "this studio has a key: give MAS_API_KEY as the password, and any name")
+        origin = request.headers.get("origin")
+        if request.method not in _READS and origin != f"{request.url.scheme}://{request.headers['host']}":
+            raise Refused(403, f"{request.method[:20]!r} is only for pages of this studio", code="wrong_origin")
+
+
+def _password(request: Request) -> str:
+    """Of HTTP Basic authentication; empty without one."""
+    kind, _, coded = request.headers.get("authorization", "").partition(" ")
+    try:
+        return b64decode(coded).decode().partition(":")[2] if kind.lower() == "basic" else ""
+    except (ValueError, UnicodeDecodeError):
+        return ""
