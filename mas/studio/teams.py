@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mas.config.access import TEAM_FILE
+from mas.core.errors import MasError
 from mas.core.naming import agent_of
 from mas.core.printable import printable, shortened
 from mas.core.records import Line, Scene
@@ -33,7 +34,7 @@ _MOST_SAMPLES = 64 * 2**20
 """Bytes of a file of samples that is read."""
 _MOST_LINES, _MOST_TEXT = 400, 20_000
 """Messages of one episode that are shown, and characters of each."""
-_PREVIEWS = 12
+_PREVIEWS = 24
 _BODY = 4 * MOST_CHARACTERS
 FIRST_TEAM = """\
 name: my_team
@@ -92,11 +93,15 @@ class _TeamPages:
     def every(self, request: Request) -> Response:
         """All runs, the first ones with the drawing of their team."""
         runs = self._studio.runs.all()
-        drawn = {run.key: self._drawn(run, f"{run.key}-") for run in runs[:_PREVIEWS]}
+        drawn = {run.key: self._drawn(run) for run in runs[:_PREVIEWS]}
         return self._studio.page(request, "teams.html", runs=runs, drawn=drawn, shipped=_groups())
 
-    def _drawn(self, run: Run, prefix: str) -> Markup:
-        answer = self._checker.ask(TeamQuestion(text=_team_text(run), prefix=prefix))
+    def _drawn(self, run: Run) -> Markup:
+        """The drawing of a run's team; nothing where it cannot be read, which the run's own page explains."""
+        try:
+            answer = self._checker.ask(TeamQuestion(text=_team_text(run), prefix=f"{run.key}-"))
+        except MasError:
+            return Markup()
         return Markup(answer.svg)
 
     def of_run(self, request: Request) -> Response:
@@ -175,9 +180,15 @@ class _TeamPages:
 
 
 def _team_text(run: Run) -> str:
-    """What the run's team file holds, one character more than is read at most; empty where it cannot be read."""
+    """What the run's team file holds, one character more than is read at most; empty where it cannot be read.
+
+    Raises:
+        RunDirectoryError: it is no regular file.
+        TrustError: it is a link that leads out of the run, which the user has not allowed.
+    """
+    path = run.file(TEAM_FILE)
     try:
-        with (run.path / TEAM_FILE).open("rb") as file:
+        with path.open("rb") as file:
             return file.read(4 * MOST_CHARACTERS).decode(errors="replace")[: MOST_CHARACTERS + 1]
     except OSError:
         return ""
@@ -205,7 +216,7 @@ def _groups() -> dict[str, list[str]]:
 
 
 def _samples(run: Run) -> list[dict[str, Any]]:
-    path = run.path / SAMPLES_FILE
+    path = run.file(SAMPLES_FILE)
     try:
         if path.stat().st_size > _MOST_SAMPLES:
             return []

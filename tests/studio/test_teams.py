@@ -10,8 +10,8 @@ import httpx
 import pytest
 import pytest_asyncio
 import yaml
-from studio_site import studio_over
-from team_pages import ANSWER_MS, accessibility_problems, opened
+from studio_site import obstacles_of, overflow_of, studio_over
+from team_pages import ANSWER_MS, opened
 
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
@@ -215,7 +215,7 @@ async def test_text_is_checked_as_it_is_written_and_a_problem_leads_to_its_line(
         assert await page.locator("#text").evaluate(selected) == "  - planner -> executr"
         await page.locator("#text").fill("name: [")
         await page.locator("#problems").get_by_text("not YAML").wait_for(timeout=ANSWER_MS)
-        assert await page.locator("#form").is_disabled()
+        assert await page.locator("#team-name").is_disabled()
         await page.get_by_role("button", name="Undo").click()
         await page.get_by_role("button", name="Undo").click()
         await _state(page, "No problems")
@@ -273,10 +273,10 @@ async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(browser:
             if "edit" in path:
                 await _state(page, "No problems")
                 await page.locator("details.role").first.locator("summary").click()
-            assert await accessibility_problems(page) == []
+            assert await obstacles_of(page) == []
             for width in (390, 800, 1400):
                 await page.set_viewport_size({"width": width, "height": 900})
-                assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+                assert await overflow_of(page) == 0, (path, width)
 
 
 async def test_only_pages_of_this_studio_may_ask_for_a_check_and_within_bounds(site: str) -> None:
@@ -312,6 +312,9 @@ async def test_damaged_runs_are_shown_as_far_as_possible(runs: Path, tmp_path: P
         (run / "config.yaml").write_text("{}\n")
         (run / "team.yaml").write_text(team)
         (run / "samples.jsonl").write_text(samples)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "config.yaml").write_text("{}\n")
+    (tmp_path / "linked" / "team.yaml").symlink_to(runs / "checked" / "team.yaml")
     async with studio_over(tmp_path) as address, httpx.AsyncClient(base_url=address, timeout=120) as client:
         listed = (await client.get("/teams")).text
         for name, status, said in (
@@ -319,6 +322,7 @@ async def test_damaged_runs_are_shown_as_far_as_possible(runs: Path, tmp_path: P
             ("empty", 200, "a mapping of keys"),
             ("odd", 200, "planner"),
             ("foreign", 200, "does not import"),
+            ("linked", 422, "link"),
         ):
             path = listed.partition(f"/runs/{name}-")[2].partition('"')[0]
             page = await client.get(f"/runs/{name}-{path}")

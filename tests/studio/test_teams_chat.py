@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from team_pages import ANSWER_MS, accessibility_problems, opened
+from studio_site import obstacles_of, overflow_of
+from team_pages import ANSWER_MS, opened
 
 from mas.bus.memory import MemoryBus
 from mas.core.errors import ConfigError
@@ -93,7 +94,7 @@ async def test_a_question_that_waits_for_a_person_is_answered_in_the_page(browse
         card = people.locator(".question")
         await card.wait_for(timeout=ANSWER_MS)
         assert HOSTILE in await card.locator("pre").inner_text()
-        assert await accessibility_problems(people) == []
+        assert await obstacles_of(people) == []
         await card.get_by_label("your answer").fill("sideways")
         await card.get_by_role("button", name="Answer").click()
         await card.get_by_text("400").wait_for(timeout=ANSWER_MS)
@@ -103,10 +104,10 @@ async def test_a_question_that_waits_for_a_person_is_answered_in_the_page(browse
         await chat.locator("#log pre").nth(1).filter(has_text="D").wait_for(timeout=ANSWER_MS)
         assert await chat.locator("#log pre").first.inner_text() == HOSTILE
         assert "hit" not in (await chat.title(), await people.title())
-        assert await accessibility_problems(chat) == []
+        assert await obstacles_of(chat) == []
         for page in (chat, people):
             await page.set_viewport_size({"width": 390, "height": 800})
-            assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert await overflow_of(page) == 0
 
 
 async def test_what_a_model_says_is_text(browser: Any, tmp_path: Path) -> None:
