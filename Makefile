@@ -12,7 +12,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
+.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,13 @@ mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian an
 	  apt-get -qq update && apt-get -qq install --yes mosquitto; } || \
 	  echo "mosquitto could not be installed: tests of the bus over MQTT are skipped"; \
 	else echo "mosquitto is missing: tests of the bus over MQTT are skipped. Install it with your system's packages"; fi
+
+chromium: ## The browser that tests of the studio use; needs root on Debian and Ubuntu
+	@command -v chromium >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get -qq install --yes chromium || { \
+	  apt-get -qq update && apt-get -qq install --yes chromium; } || \
+	  echo "chromium could not be installed: tests of the studio's pages are skipped"; \
+	else echo "chromium is missing: tests of the studio's pages are skipped. Install it with your system's packages"; fi
 
 demo: $(VENV)/installed-smollm ## Train a team of SmolLM2-135M, and show what it says before and after; report in runs/demo
 	$(VENV)/bin/mas demo --out runs/demo
@@ -48,10 +55,10 @@ lint: $(TEST)/installed ## Style, types and layers
 	$(TEST)/bin/mypy
 	$(TEST)/bin/lint-imports
 
-test: lint mosquitto ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
+test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
 	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
 
-test-all: lint mosquitto ## The same with every case: nightly, and before a release
+test-all: lint mosquitto chromium ## The same with every case: nightly, and before a release
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file=build/durations-all.json
 
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour

@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from mas.core.errors import MasError
@@ -34,7 +34,7 @@ def build_app(
     """
     studio = Studio(runs=runs, hosts=hosts, key=key)
 
-    routes = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
+    routes: list[BaseRoute] = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 
     routes += teams.routes(studio)
 

@@ -97,9 +97,16 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    made.filters["number"] = lambda value: "–" if value is None else format_number(value)
+    made.filters["number"] = _number
     made.globals["SERIES_COLOURS"] = SERIES_COLOURS
     return made
+
+
+def _number(value: float | None) -> str:
+    """A number for people, whole ones without digits behind the point; `–` for None."""
+    if value is None:
+        return "–"
+    return format_number(int(value) if value == value // 1 else value)
 
 
 class Guard:

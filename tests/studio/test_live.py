@@ -11,6 +11,7 @@ from started import COMMAND, greeting_of
 from studio_site import studio_over, watched_page
 
 from mas.core.errors import RunDirectoryError
+from mas.observe.metrics import MetricsLog
 from mas.observe.run_directory import RunDirectory
 from mas.studio.run_status import owner_of
 from mas.studio.runs import Runs
@@ -58,6 +59,36 @@ async def test_the_curves_of_a_run_grow_while_it_trains(
             if training.returncode is None:
                 training.kill()
             await training.communicate()
+        assert problems == []
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_lines_that_a_run_writes_appear_and_a_kill_in_the_middle_of_one_harms_nothing(
+    browser: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "grows"
+    config = {"scenario": {"name": "relay"}, "train": {"steps": 9}}
+    async with studio_over(tmp_path) as address, watched_page(browser) as (page, problems):
+        with RunDirectory.open(folder, config, resume=False) as run, MetricsLog(run.metrics_path) as log:
+            (found,) = Runs([tmp_path]).all()
+            await page.goto(f"{address}/runs/{found.key}")
+            assert await page.locator(".badge").inner_text() == "running"
+            assert await page.locator("[data-empty]").is_visible()
+            log.append(1, {"reward": 0.25, "tokens": 10})
+            legend = page.locator("figure", has=page.get_by_role("heading", name="Reward of the team")).locator("b")
+            await page.locator(".legend b", has_text="0.25").wait_for()
+            log.append(2, {"reward": 0.75, "tokens": 20})
+            await page.locator(".legend b", has_text="0.75").wait_for()
+            assert await legend.first.inner_text() == "0.75"
+            with run.metrics_path.open("ab") as file:
+                file.write(b'{"step":3,"reward":0.')
+        await page.locator(".badge", has_text="stopped").wait_for()
+        assert "2 of 9" in await page.locator(".where").inner_text()
+        assert await page.locator(".problem:visible").count() == 0
+        with RunDirectory.open(folder, config, resume=True) as run, MetricsLog(run.metrics_path) as log:
+            log.truncate_after(1)
+            log.append(2, {"reward": -0.5, "tokens": 20})
+            await page.locator(".legend b", has_text="-0.5").wait_for()
         assert problems == []
 
 
