@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import compare, downloads, overview, player
+from mas.studio import compare, downloads, overview, player, teams
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
@@ -19,18 +19,30 @@ _RUNNING = 32
 _PALETTE = FOLDER.parent / "observe" / "palette.css"
 
 
-def build_app(runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = None) -> Starlette:
+def build_app(
+    runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = None, served: str | None = None
+) -> Starlette:
     """The studio over some runs.
 
     Args:
         hosts: names that the server is known by, see `known_hosts`.
         key: the password that browsers must give; None: everybody on this machine may ask.
+        served: address of a `mas serve` to chat with, as `served_address` gives it; None: there is no chat.
+
+    Raises:
+        ConfigError: `served` is no address of this machine.
     """
     studio = Studio(runs=runs, hosts=hosts, key=key)
 
     routes: list[BaseRoute] = [*overview.routes(studio), *compare.routes(studio), *downloads.routes(studio)]
 
     routes += player.routes(studio)
+    routes += teams.routes(studio)
+
+    if served is not None:
+        from mas.studio import chat  # openai takes a second to import
+
+        routes += chat.routes(studio, chat.served_address(served))
 
     routes += [
         Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),

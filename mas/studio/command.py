@@ -22,6 +22,9 @@ def studio(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
     trust: Trust = False,
+    served: Annotated[
+        str | None, typer.Option("--serve", help="a mas serve of this machine to chat with: http://127.0.0.1:8000")
+    ] = None,
 ) -> None:
     """Show runs in a browser, while they train and afterwards: curves, comparisons, and what each number means.
 
@@ -36,4 +39,4 @@ def studio(
     with bind(host, port, has_key=key is not None) as listener:
         from mas.studio.serving import serve
 
-        serve(places or [_RUNS], listener, known_hosts(host), key)
+        serve(places or [_RUNS], listener, known_hosts(host), key, served)

@@ -14,11 +14,20 @@ from mas.studio.app import build_app
 from mas.studio.runs import Runs
 
 
-def serve(places: Sequence[Path], listener: socket.socket, hosts: frozenset[str], key: str | None) -> None:
+def serve(
+    places: Sequence[Path],
+    listener: socket.socket,
+    hosts: frozenset[str],
+    key: str | None,
+    served: str | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM comes.
 
     Args:
-        places: of `Runs`. hosts, key: of `build_app`.
+        places: of `Runs`. hosts, key, served: of `build_app`.
+
+    Raises:
+        ConfigError: `served` is no address of this machine.
     """
     runs, console = Runs(places), Console()
 
@@ -27,7 +36,7 @@ def serve(places: Sequence[Path], listener: socket.socket, hosts: frozenset[str]
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        async with running(build_app(runs, hosts=hosts, key=key), listener, drain_s=1.0) as address:
+        async with running(build_app(runs, hosts=hosts, key=key, served=served), listener, drain_s=1.0) as address:
             count = len(runs.all())
             said = f"studio of {count} {'run' if count == 1 else 'runs'}: {address}\nCtrl-C ends it"
             console.print(Text(said), soft_wrap=True)
