@@ -158,7 +158,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     (home,) = folder.glob("lib/python*/site-packages")
     (home / "borrowed.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--no-index", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "install",
+        "--no-index",
+        "--no-deps",
+    ]
     subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
     return folder / "bin"
 

@@ -2,6 +2,7 @@
 `success_table` into a table for the terminal.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -199,6 +200,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         graph_svg: a whole `<svg>` document; shown as an image, so that nothing in it can run or load.
         graph_mermaid: source text of the same graph, to copy.
         command: what reproduces the run, or a sentence that says why nothing does.
+        files: of its charts, relative to the page, which links to them (`mas.observe.figures`).
     """
 
     title: str
@@ -213,6 +215,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     graph_mermaid: str | None = None
     command: str = ""
     configuration: str = ""
+    files: tuple[str, ...] = ()
+
+
+def figure_names(charts: Sequence[Chart]) -> list[str]:
+    """A file name for each chart, without suffix, from its title: lower case, words joined by `-`, no two equal."""
+    names: list[str] = []
+    for number, chart in enumerate(charts, start=1):
+        name = re.sub(r"[^a-z0-9]+", "-", chart.title.lower())[:60].strip("-")
+        names.append(name if name and name not in {*names, "curves"} else f"{name or 'figure'}-{number}")
+    return names
 
 
 def baseline_tables(
