@@ -134,8 +134,8 @@ def test_the_archive_of_sources_builds_an_equal_wheel_and_holds_no_tests(
         packed.extractall(tmp_path / "unpacked", filter="data")
     unpacked = tmp_path / "unpacked" / BUILT
     assert {path.name for path in unpacked.iterdir()} == {
-        "CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "SECURITY.md",
-        "constraints.txt", "mas", "mas.egg-info", "pyproject.toml", "setup.cfg",
+        "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md",
+        "SECURITY.md", "constraints.txt", "mas", "mas.egg-info", "pyproject.toml", "setup.cfg",
     }  # fmt: skip
     again, printed = built("build_wheel", unpacked, tmp_path / "again")
     assert re.findall("(?im)^.*(?:warning|deprecat).*$", printed) == []

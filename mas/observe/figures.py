@@ -54,15 +54,24 @@ _Row = tuple[str, str, str, str, float, float, float | None, float | None]
 
 def _rows(charts: Sequence[Chart]) -> list[_Row]:
     return [
-        (chart.title, series.name, chart.x_label, chart.y_label, x, series.ys[n], _at(series.lo, n), _at(series.hi, n))
+        (
+            chart.title,
+            series.name,
+            chart.x_label,
+            chart.y_label,
+            float(x),
+            float(y),
+            _at(series.lo, n),
+            _at(series.hi, n),
+        )
         for chart in charts
         for series in chart.series
-        for n, x in enumerate(series.xs)
+        for n, (x, y) in enumerate(zip(series.xs, series.ys, strict=True))
     ]
 
 
 def _at(bounds: Sequence[float] | None, number: int) -> float | None:
-    return None if bounds is None else bounds[number]
+    return None if bounds is None else float(bounds[number])
 
 
 def _csv(rows: Sequence[_Row]) -> bytes:
