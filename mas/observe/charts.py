@@ -240,7 +240,11 @@ def draw_file(chart: Chart, *, looks: Sequence[int], kind: str) -> bytes:
     """
     with drawing_style(_DOCUMENT_STYLE):
         figure = Figure(figsize=(7.0, 4.2), layout="constrained", facecolor="white")
-        _draw_document_panel(figure.add_subplot(), chart, looks, LIGHT)
+        axes = figure.add_subplot()
+        _draw_document_panel(axes, chart, looks, LIGHT)
+        _label_ticks(axes, chart.series)
+        for line in axes.lines:
+            line.set(marker="o" if len(line.get_xydata()) <= _FEW_POINTS else None, markersize=3.5)
         out = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
         figure.savefig(out, format=kind, dpi=200, metadata=metadata)

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -220,11 +221,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def figure_names(charts: Sequence[Chart]) -> list[str]:
     """A file name for each chart, without suffix, from its title: lower case, words joined by `-`, no two equal."""
-    names: list[str] = []
-    for number, chart in enumerate(charts, start=1):
-        name = re.sub(r"[^a-z0-9]+", "-", chart.title.lower())[:60].strip("-")
-        names.append(name if name and name not in {*names, "curves"} else f"{name or 'figure'}-{number}")
-    return names
+    names = ["curves"]  # of the points of all charts
+    for chart in charts:
+        stem = re.sub(r"[^a-z0-9]+", "-", chart.title.lower())[:60].strip("-") or "figure"
+        others = (f"{stem}-{number}" for number in count(2))
+        names.append(next(name for name in chain((stem,), others) if name not in names))
+    return names[1:]
 
 
 def baseline_tables(
