@@ -16,7 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.style
-import numpy
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -245,7 +245,7 @@ def draw_file(chart: Chart, *, looks: Sequence[int], kind: str) -> bytes:
         _draw_document_panel(axes, chart, looks, LIGHT)
         _label_ticks(axes, chart.series)
         for line in axes.lines:
-            line.set(marker="o" if numpy.size(line.get_xdata()) <= _FEW_POINTS else None, markersize=3.5)
+            line.set(marker="o" if np.size(line.get_xdata()) <= _FEW_POINTS else None, markersize=3.5)
         out = io.BytesIO()
         metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
         figure.savefig(out, format=kind, dpi=200, metadata=metadata)
