@@ -12,7 +12,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench clean
+.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,11 @@ bench: $(TEST)/installed $(BENCH)/installed ## Speed against other libraries, ea
 	  "$(TEST) staleness" "$(TEST) scale"; do \
 	  set -- $$bench; $$1/bin/mas bench $$2 --json build/bench-$$2.json || failed="$$failed $$2"; done; \
 	if [ -n "$$failed" ]; then echo "make bench: a target was missed or a measurement failed:$$failed" >&2; exit 1; fi
+
+dist: $(TEST)/installed ## The wheel and the archive of sources, in dist/, checked
+	rm -rf build/lib build/bdist.* mas.egg-info dist
+	$(TEST)/bin/python -m build --no-isolation
+	$(TEST)/bin/python -m twine check --strict dist/*
 
 clean: ## Remove the environments and caches; runs/ stays
 	rm -rf $(VENV) $(TEST) $(BENCH) build dist mas.egg-info

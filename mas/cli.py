@@ -263,14 +263,28 @@ def base(overrides: Overrides = None) -> None:
 
 
 @app.command()
-def report(run_dir: RunDir, trust: Trust = False) -> None:
+def report(
+    run_dir: RunDir,
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="also write RUN_DIR/figures/: charts as SVG and PNG, points as CSV, Parquet"),
+    ] = False,
+    trust: Trust = False,
+) -> None:
     """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
     config = load_run_config(run_dir, uses=["code", "file"])
     from mas.observe.report import write_report
     from mas.runs.report import build_report
 
     path = run_dir / "report.html"
-    write_report(path, build_report(run_dir, config, resolve(config).plan))
+    built = build_report(run_dir, config, resolve(config).plan)
+    if figures:
+        from mas.observe.figures import has_parquet, write_figures
+
+        built = write_figures(run_dir, built)
+        if not has_parquet():
+            typer.echo("no curves.parquet: pyarrow is not installed: pip install 'mas[data]'", err=True)
+    write_report(path, built)
     typer.echo(str(path))
 
 

@@ -36,7 +36,7 @@ def test_the_folder_at_the_top_is_a_link_into_the_package(name: str) -> None:
 def test_nothing_lies_at_the_top_that_was_not_put_there() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     folders = {line.partition("/")[0] for line in listed.splitlines() if "/" in line}
-    assert folders == {".ci", "benchmarks", "docs", "examples", "mas", "tests"}
+    assert folders == {".ci", ".github", "benchmarks", "docker", "docs", "examples", "mas", "tests"}
 
 
 def test_git_ignores_no_source() -> None:

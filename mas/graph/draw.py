@@ -62,8 +62,12 @@ def _mermaid_title(spec: TeamSpec, node: str, *lines: str) -> str:
     return _quoted("<br/>".join(line for line in (*lines, join_label(spec, node)) if line))
 
 
-def svg(plan: TeamPlan) -> str:
-    """An SVG drawing, laid out from left to right, loops as dashed curves below."""
+def svg(plan: TeamPlan, outlines: Mapping[str, str] | None = None) -> str:
+    """An SVG drawing, laid out from left to right, loops as dashed curves below.
+
+    Args:
+        outlines: agent -> colour of its box's outline; None: all have the same.
+    """
     sheet = _measure(plan)
     figure = Figure(figsize=(sheet.width, sheet.height))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -75,7 +79,7 @@ def svg(plan: TeamPlan) -> str:
     for lane, edge in enumerate(sheet.loops):
         _draw_loop(axes, sheet, edge, lane)
     for node in _nodes(plan):
-        _draw_node(axes, sheet, plan, node)
+        _draw_node(axes, sheet, plan, node, (outlines or {}).get(node))
     text = StringIO()
     with rc_context({"svg.hashsalt": plan.digest, "svg.fonttype": "path"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": plan.spec.name})
@@ -199,13 +203,13 @@ def _label(axes: Axes, at: Point, text: str, ink: str) -> None:
     axes.text(*at, text, color=ink, fontsize=8.5, ha="center", va="center", bbox=paper, zorder=2)
 
 
-def _draw_node(axes: Axes, sheet: _Sheet, plan: TeamPlan, node: str) -> None:
+def _draw_node(axes: Axes, sheet: _Sheet, plan: TeamPlan, node: str, colour_of_role: str | None) -> None:
     (x, y), width = sheet.centre[node], sheet.box[node]
     is_end = node not in plan.roles
     fill = _INK if is_end else _FILLS.get(plan.roles[node].emits, _PAPER)
     height = 0.34 if is_end else _BOX_IN
     corner = f"round,pad=0,rounding_size={height / 2 if is_end else 0.09}"
-    outline = 2.2 if node in plan.spec.outputs else 1.1
+    outline = (2.2 if node in plan.spec.outputs else 1.1) + (0.7 if colour_of_role else 0.0)
     axes.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height / 2),
@@ -213,7 +217,7 @@ def _draw_node(axes: Axes, sheet: _Sheet, plan: TeamPlan, node: str) -> None:
             height,
             corner,
             facecolor=fill,
-            edgecolor=_INK,
+            edgecolor=colour_of_role or _INK,
             linewidth=outline,
             zorder=3,
         )

@@ -17,15 +17,17 @@ from mas.league.match import PlayedGame, replay
 from mas.league.payoff import Payoff
 from mas.league.standings import Standings
 from mas.league.tables import difference_cells, notes
-from mas.observe.files import write_bytes_atomic, write_text_atomic
+from mas.observe.files import text_cell, write_bytes_atomic, write_text_atomic
 
 COLUMNS = (
     *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high"),
     *("payoff", "payoff_low", "payoff_high", "nash", "alpha_rank", "illegal"),
 )
 """Of `ladder.csv`."""
-_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The last four are the full-width forms of the first four."""
+
+
+FILES = ("ladder.csv", "payoff.csv", "games.jsonl")
+"""What lies beside the page."""
 
 
 def export_tournament(
@@ -80,7 +82,7 @@ def ladder_csv(table: Standings) -> str:
             row.alpha_rank,
             row.illegal,
         )
-        writer.writerow((_text_cell(row.name), *rating, *counts, *rest))
+        writer.writerow((text_cell(row.name), *rating, *counts, *rest))
     return text.getvalue()
 
 
@@ -93,16 +95,8 @@ def payoff_csv(payoff: Payoff) -> str:
         for j, other in enumerate(payoff.players):
             if payoff.games[i, j]:
                 cells = (int(payoff.games[i, j]), float(payoff.mean[i, j]), float(payoff.variance[i, j]))
-                writer.writerow((_text_cell(name), _text_cell(other), *cells))
+                writer.writerow((text_cell(name), text_cell(other), *cells))
     return text.getvalue()
-
-
-def _text_cell(text: str) -> str:
-    """A name that a spreadsheet shows as text: with an apostrophe before what begins a formula.
-
-    Source: OWASP, CSV Injection, https://owasp.org/www-community/attacks/CSV_Injection.
-    """
-    return f"'{text}" if text.startswith(_BEGINS_FORMULA) else text
 
 
 def tournament_page(
@@ -117,6 +111,7 @@ def tournament_page(
         terms=terms,
         games=len(games),
         rows=table.standings,
+        files=FILES,
         notes=notes(table),
         confidence=table.confidence,
         order=table.order,

@@ -11,14 +11,17 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from mas.observe.palette import LIGHT
 from mas.observe.report_records import Bar, Chart, Series
 
 _INK, _MUTED, _LINE, _ACCENT, _PLAIN = "#010101", "#010102", "#010103", "#010104", "#010105"
@@ -105,7 +108,7 @@ def _short(label: str) -> str:
     return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
 
 
-SERIES_COLOURS = 8
+SERIES_COLOURS = len(LIGHT)
 _DASHES = ("solid", "dashed", "dotted")
 
 
@@ -204,7 +207,7 @@ _LOWEST = 2.5
 """Inches of a panel, by the number of columns, and of more."""
 _WIDEST = 44
 """Characters of a title or a label before it goes on in the next line."""
-_DOCUMENT_COLOURS = 10
+_DOCUMENT_COLOURS = tuple(f"C{number}" for number in range(10))
 
 
 def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: int = 2) -> str:
@@ -229,15 +232,37 @@ def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: i
     return out.getvalue()
 
 
-def _draw_document_panel(axes: Axes, chart: Chart, numbers: Iterable[int]) -> None:
-    _draw_panel(axes, chart, numbers, _draw_document_series, str)
+def draw_file(chart: Chart, *, looks: Sequence[int], kind: str) -> bytes:
+    """One chart on white with its title and legend, in the colours that it has on a page in light mode.
+
+    Args:
+        looks: the number of each curve's colour and dash.
+        kind: `svg`, or `png` with 200 dots an inch.
+    """
+    with drawing_style(_DOCUMENT_STYLE):
+        figure = Figure(figsize=(7.0, 4.2), layout="constrained", facecolor="white")
+        axes = figure.add_subplot()
+        _draw_document_panel(axes, chart, looks, LIGHT)
+        _label_ticks(axes, chart.series)
+        for line in axes.lines:
+            line.set(marker="o" if np.size(line.get_xdata()) <= _FEW_POINTS else None, markersize=3.5)
+        out = io.BytesIO()
+        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        figure.savefig(out, format=kind, dpi=200, metadata=metadata)
+    return out.getvalue()
+
+
+def _draw_document_panel(
+    axes: Axes, chart: Chart, numbers: Iterable[int], colours: Sequence[str] = _DOCUMENT_COLOURS
+) -> None:
+    _draw_panel(axes, chart, numbers, partial(_draw_document_series, colours=colours), str)
     axes.set_title(textwrap.fill(chart.title, _WIDEST), loc="left")
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(frameon=False, fontsize=8)
 
 
-def _draw_document_series(axes: Axes, series: Series, number: int) -> None:
-    colour, dash = f"C{number % _DOCUMENT_COLOURS}", _DASHES[number // _DOCUMENT_COLOURS % len(_DASHES)]
+def _draw_document_series(axes: Axes, series: Series, number: int, *, colours: Sequence[str]) -> None:
+    colour, dash = colours[number % len(colours)], _DASHES[number // len(colours) % len(_DASHES)]
     label = textwrap.fill(series.name, _WIDEST)
     axes.plot(series.xs, series.ys, label=label, linewidth=1.6, color=colour, linestyle=dash)
     if series.lo is not None and series.hi is not None:

@@ -46,6 +46,18 @@ def write_text_atomic(path: Path, text: str) -> None:
     write_bytes_atomic(path, text.encode())
 
 
+_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The last four are the full-width forms of the first four."""
+
+
+def text_cell(text: str) -> str:
+    """A cell of CSV that a spreadsheet shows as text: with an apostrophe before what begins a formula.
+
+    Source: OWASP, CSV Injection, https://owasp.org/www-community/attacks/CSV_Injection.
+    """
+    return f"'{text}" if text.startswith(_BEGINS_FORMULA) else text
+
+
 def check_json_file(path: Path | None) -> None:
     """Refuse, before what takes long, a file that `write_json_file` could not write; None is none.
 

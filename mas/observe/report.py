@@ -5,10 +5,10 @@ forbids scripts and all loading. See `mas.observe.report_records` for what a pag
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import jinja2
 import msgspec
@@ -18,8 +18,9 @@ from mas.core.errors import RunDirectoryError
 from mas.core.naming import agent_of
 from mas.observe.charts import draw_bars, draw_chart, series_colour, series_dash
 from mas.observe.files import write_text_atomic
+from mas.observe.palette import role_numbers
 from mas.observe.progress import format_number
-from mas.observe.report_records import BaselineTable, Chart, Report, Series
+from mas.observe.report_records import BaselineTable, Chart, Report, Series, figure_names
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +33,12 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart with its picture and legend."""
+    """A chart with its picture and legend, and its files beside the page, by their kind in capitals."""
 
     chart: Chart
     svg: Markup
     legend: tuple[_Key, ...]
+    files: Mapping[str, str]
 
 
 class _Tabled(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,29 +74,35 @@ def render_report(report: Report) -> str:
     return template.render(
         report=report,
         palette=Markup(files.joinpath("palette.css").read_text("utf-8")),
-        charts=[_drawn(chart, f"chart{number}", _looks(chart, report)) for number, chart in enumerate(report.curves)],
+        charts=[
+            _drawn(chart, f"chart{number}", chart_looks(chart, report), _named(report.files, name))
+            for number, (chart, name) in enumerate(zip(report.curves, figure_names(report.curves), strict=True))
+        ],
+        points=_named(report.files, "curves"),
         tables=[_tabled(table, f"bars{number}") for number, table in enumerate(report.tables)],
         agent_colours=_agent_colours(report),
         graph=_as_image(report.graph_svg),
     )
 
 
-def _drawn(chart: Chart, prefix: str, looks: Sequence[int]) -> _Drawn:
+def _named(files: Sequence[str], name: str) -> dict[str, str]:
+    """The files of one name, by their kind: `{"SVG": "figures/reward-of-the-team.svg"}`."""
+    paths = [PurePosixPath(file) for file in files]
+    return {path.suffix[1:].upper(): str(path) for path in paths if path.stem == name}
+
+
+def _drawn(chart: Chart, prefix: str, looks: Sequence[int], files: Mapping[str, str]) -> _Drawn:
     legend = tuple(
         _Key(name=series.name, colour=series_colour(number), dash=series_dash(number), last=_last(series))
         for number, series in zip(looks, chart.series, strict=True)
     )
-    return _Drawn(chart=chart, svg=Markup(draw_chart(chart, prefix=prefix, looks=looks)), legend=legend)
+    drawn = draw_chart(chart, prefix=prefix, looks=looks)
+    return _Drawn(chart=chart, svg=Markup(drawn), legend=legend, files=files)
 
 
-def _roles(report: Report) -> dict[str, int]:
-    """The number of each role's colour."""
-    return {role: number for number, role in enumerate(dict.fromkeys(report.roles.values()))}
-
-
-def _looks(chart: Chart, report: Report) -> list[int]:
+def chart_looks(chart: Chart, report: Report) -> list[int]:
     """The look of each curve: a role's is its own on the whole page, the others take those that no role has."""
-    roles = _roles(report)
+    roles = role_numbers(report.roles)
     others = count(len(roles))
     return [roles[series.name] if series.name in roles else next(others) for series in chart.series]
 
@@ -114,7 +122,7 @@ def _agent_colours(report: Report) -> dict[str, str]:
     """One colour per agent: its role's, or one of its own if it has none; the same in every conversation."""
     sides = (side for pair in report.conversations for side in (pair.before, pair.after))
     agents = dict.fromkeys(line.agent for side in sides for line in side.lines)
-    roles = _roles(report)
+    roles = role_numbers(report.roles)
     others = count(len(roles))
     role_of = {agent: report.roles.get(agent_of(agent)) for agent in agents}
     return {agent: series_colour(next(others) if role is None else roles[role]) for agent, role in role_of.items()}

@@ -2,7 +2,9 @@
 `success_table` into a table for the terminal.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -199,6 +201,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         graph_svg: a whole `<svg>` document; shown as an image, so that nothing in it can run or load.
         graph_mermaid: source text of the same graph, to copy.
         command: what reproduces the run, or a sentence that says why nothing does.
+        files: of its charts, relative to the page, which links to them (`mas.observe.figures`).
     """
 
     title: str
@@ -213,6 +216,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     graph_mermaid: str | None = None
     command: str = ""
     configuration: str = ""
+    files: tuple[str, ...] = ()
+
+
+def figure_names(charts: Sequence[Chart]) -> list[str]:
+    """A file name for each chart, without suffix, from its title: lower case, words joined by `-`, no two equal."""
+    names = ["curves"]  # of the points of all charts
+    for chart in charts:
+        stem = re.sub(r"[^a-z0-9]+", "-", chart.title.lower())[:60].strip("-") or "figure"
+        others = (f"{stem}-{number}" for number in count(2))
+        names.append(next(name for name in chain((stem,), others) if name not in names))
+    return names[1:]
 
 
 def baseline_tables(

@@ -18,6 +18,7 @@ from mas.observe.curves import curve
 from mas.observe.durations import shares_text
 from mas.observe.files import read_lines
 from mas.observe.metrics import flatten, read_metrics
+from mas.observe.palette import agent_colours
 from mas.observe.progress import format_number
 from mas.observe.report_records import Chart, Conversation, ConversationPair, KeyNumber, Report
 
@@ -43,7 +44,7 @@ def build_report(run: Path, config: Config, plan: TeamPlan) -> Report:
         headline=_headline(lines, config),
         curves=_charts(lines, plan),
         conversations=_comparisons(read_lines(run / "samples.jsonl")),
-        graph_svg=svg(plan),
+        graph_svg=svg(plan, agent_colours(plan.spec.members())),
         graph_mermaid=mermaid(plan),
         command=command_again(config),
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
@@ -76,10 +77,23 @@ def _numbers(lines: _Lines, config: Config) -> tuple[KeyNumber, ...]:
     tokens = _values(lines, "tokens")
     if tokens:
         numbers.append(KeyNumber(label="tokens sampled", after=format_number(tokens[-1])))
+    numbers += _throughput(lines)
     whole, _, shares = shares_text(lines).partition(": ")
     if whole:
         numbers.append(KeyNumber(label="time", after=whole, note=shares))
     return tuple(numbers)
+
+
+def _throughput(lines: _Lines) -> list[KeyNumber]:
+    """New tokens per second of sampling, and seconds per step; none where no step was timed."""
+    steps = [(line["completion_tokens"], line["seconds"]) for line in lines if "sample" in line.get("seconds", {})]
+    sampling_s = sum(seconds["sample"] for _, seconds in steps)
+    if sampling_s <= 0:
+        return []
+    step_s = sum(sum(seconds.get(part, 0.0) for part in ("sample", "learn", "publish")) for _, seconds in steps)
+    rate = format_number(round(sum(tokens for tokens, _ in steps) / sampling_s))
+    note = f"new tokens while sampling; {step_s / len(steps):.2g} s a step"
+    return [KeyNumber(label="throughput", after=f"{rate}/s", note=note)]
 
 
 def _held_out(number: str) -> dict[str, str]:
