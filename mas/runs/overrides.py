@@ -32,7 +32,11 @@ FromStep = Annotated[
     int | None,
     typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
 ]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="write all of it there, too; -: print that and nothing else"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 _EVALUATING = (*PLAYS, "start")
