@@ -15,7 +15,17 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
-from mas.core.errors import Halted, MasError
+from mas.core.errors import (
+    CallExpired,
+    CallFailed,
+    EngineLost,
+    EnvironmentFault,
+    Halted,
+    MasError,
+    RewardError,
+    TrainingError,
+    WorkerLost,
+)
 from mas.core.printable import printable
 from mas.core.version import VERSION
 
@@ -298,8 +308,13 @@ def _options(
     context.with_resource(trusting(everything=False))  # `--trust` ends with the command
 
 
+_FAILED = (TrainingError, EngineLost, EnvironmentFault, RewardError, WorkerLost, CallFailed, CallExpired)
+"""What ends a command that was asked for the right thing: exit code 1. Other errors are wrong input: 2."""
+
+
 def main() -> None:
-    """Run the command; an error made on purpose is one message and exit code 2, a stop 130, never a traceback."""
+    """Run the command. An error made on purpose is one message and exit code 2, or 1 where the work itself failed; a
+    stop is 130; never a traceback."""
     try:
         app()
     except Halted as stopped:
@@ -310,4 +325,4 @@ def main() -> None:
         sys.exit(141)
     except MasError as error:
         Console(stderr=True).print(Text(printable(f"error: {error}"), style="red"), soft_wrap=True)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, _FAILED) else 2)

@@ -8,33 +8,38 @@ from rich.text import Text
 
 from mas.config.options import SMOLLM2
 from mas.core.printable import printable
-from mas.runs.overrides import Overrides, check_used, configured
+from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
+from mas.runs.overrides import JsonFile, Overrides, Quiet, check_used, configured
 from mas.runs.resolve import words_note
 from mas.scenarios import SCENARIOS
 
 
-def doctor(overrides: Overrides = None) -> None:
+def doctor(overrides: Overrides = None, quiet: Quiet = False, json: JsonFile = None) -> None:
     """Say whether a model works here: template, stop tokens, context, memory, speed. Exit code 1 if it does not."""
     given = overrides or []
     _, setup = configured(given)
     check_used("doctor", given, ("scenario", "model", "engine", "algorithm=", "algorithm", "learner", "train"))
-    console = Console()
+    check_json_file(json)
+    console, result = Console(quiet=quiet or json == STANDARD_OUTPUT), Console(quiet=json == STANDARD_OUTPUT)
     console.print(Text(f"looking at model={setup.model.path} for {setup.scenario.name}", style="dim"), soft_wrap=True)
     if (note := words_note(setup)) is not None:
         console.print(Text(printable(note)), soft_wrap=True)
     from mas.training.diagnosis import diagnose
 
-    broken = []
+    findings = []
     for finding in diagnose(setup, lambda text: console.print(Text(printable(text), style="dim"))):
         style = "red" if finding.is_fatal else ""
         line = Text.assemble((f"{finding.name:<14}", "bold"), (printable(finding.text), style))
-        console.print(line, soft_wrap=True)
-        if finding.is_fatal:
-            broken.append(finding.name)
+        (result if finding.is_fatal else console).print(line, soft_wrap=True)
+        findings.append(finding)
+    broken = [finding.name for finding in findings if finding.is_fatal]
+    if json is not None:
+        shown = [{"name": one.name, "text": one.text, "is_fatal": one.is_fatal} for one in findings]
+        write_json_file(json, {"works": not broken, "findings": shown})
     if broken:
-        console.print(Text(f"does not work here: {', '.join(broken)}", style="bold red"), soft_wrap=True)
+        result.print(Text(f"does not work here: {', '.join(broken)}", style="bold red"), soft_wrap=True)
         raise typer.Exit(1)
-    console.print(Text("works here", style="bold green"))
+    result.print(Text("works here", style="bold green"))
 
 
 def base(overrides: Overrides = None) -> None:

@@ -1,6 +1,7 @@
 """The commands `mas train`, `mas report` and `mas config`."""
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,8 +13,10 @@ from mas.api.train import train_setup
 from mas.commands.algorithms import ASKED, algorithms
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
+from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
+from mas.observe.metrics import read_metrics
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import FromStep, Overrides, RunDir, configured, tell_stopped
+from mas.runs.overrides import FromStep, JsonFile, Overrides, Quiet, RunDir, configured, tell_stopped
 from mas.runs.play import BUS_HELP, BusCa, BusStore, on_bus
 from mas.runs.resolve import resolve, with_tasks
 from mas.scenarios import SCENARIOS
@@ -28,19 +31,22 @@ def train(
         float | None, typer.Option(min=0, help="seconds that an agent's process may be gone, with --bus; default: 300")
     ] = None,
     from_step: FromStep = None,
+    quiet: Quiet = False,
+    json: JsonFile = None,
     trust: Trust = False,
 ) -> None:
     """Train a team. The same command again resumes a run that was stopped or killed."""
     if ASKED in (overrides or []):
-        algorithms()
+        algorithms("")
         return
     config, setup = configured(overrides or [])
     keys = {override.lstrip("+").partition("=")[0] for override in overrides or []}
     if not keys & {"scenario", "scenario.name"}:
         raise ConfigError(f"say what is trained: mas train scenario=NAME, where NAME is one of {', '.join(SCENARIOS)}")
-    console = Console()
+    check_json_file(json)
+    console = Console(quiet=quiet or json == STANDARD_OUTPUT)
     try:
-        train_setup(
+        outcome = train_setup(
             config,
             setup,
             console,
@@ -52,18 +58,35 @@ def train(
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         tell_stopped(config.run_dir, ["mas", "train", *(overrides or []), *given])
         raise typer.Exit(130) from None
+    if json is not None:
+        write_json_file(json, _result(config.run_dir, outcome.reason, outcome.progress.step))
     console.print(Text(f"next: mas eval {config.run_dir}   mas report {config.run_dir}", style="dim"), soft_wrap=True)
 
 
-def report(run_dir: RunDir, trust: Trust = False) -> None:
+def _result(run_dir: str, reason: str, step: int) -> dict[str, object]:
+    """How a training ended, for programs: with each evaluation's success, by step and kind."""
+    lines = [line for line in read_metrics(Path(run_dir) / "metrics.jsonl") if "eval" in line]
+    evaluations = [
+        {"step": line["step"], "kind": kind, "success": found["success"]}
+        for line in lines
+        for kind, found in line["eval"].items()
+    ]
+    return {"run_dir": run_dir, "steps": step, "ended": reason, "evaluations": evaluations}
+
+
+def report(run_dir: RunDir, quiet: Quiet = False, json: JsonFile = None, trust: Trust = False) -> None:
     """Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again."""
     config = load_run_config(run_dir, uses=["code", "file"])
     from mas.observe.report import write_report
     from mas.runs.report import build_report
 
-    path = run_dir / "report.html"
-    write_report(path, build_report(run_dir, config, resolve(config).plan))
-    typer.echo(str(path))
+    check_json_file(json)
+    path, built = run_dir / "report.html", build_report(run_dir, config, resolve(config).plan)
+    write_report(path, built)
+    if json is not None:
+        write_json_file(json, {"report": str(path), "headline": built.headline})
+    if not quiet and json != STANDARD_OUTPUT:
+        typer.echo(str(path))
 
 
 def show_config(overrides: Overrides = None) -> None:
