@@ -10,16 +10,6 @@ _OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
 """Groups of entry points of other packages."""
 
 
-class _Offered(str):
-    """A value that is offered whatever was typed. bash takes `=` for a word of its own, so that `scenario=` and Tab
-    asks for what begins with `=`, and replaces nothing of what was typed."""
-
-    __slots__ = ()
-
-    def startswith(self, *_: object) -> bool:
-        return True
-
-
 def names_of(group: str) -> list[str]:
     """Names that a preset's key may have, those of other packages included."""
     offered = entry_points(group=_OFFERED[group]) if group in _OFFERED else ()
@@ -34,7 +24,7 @@ def complete_override(incomplete: str) -> list[str]:
     if key not in GROUPS:
         return []
     begin = "" if is_split else f"{key}="
-    return [_Offered(f"{begin}{name}") for name in _beginning(names_of(key), value)]
+    return [f"{begin}{name}" for name in _beginning(names_of(key), value)]
 
 
 def complete_scenario(incomplete: str) -> list[str]:
@@ -52,16 +42,13 @@ def _beginning(names: Iterable[str], typed: str) -> list[str]:
 
 
 def _key_of(incomplete: str) -> tuple[str | None, bool, str]:
-    """The key before `=`, None where there is none yet; whether the shell has split the word there; and the value."""
+    """The key before `=`, None where there is none yet; whether the shell has split the word there, as bash does; and
+    the value so far."""
     key, mark, value = incomplete.partition("=")
     if key and mark:
         return key, False, value
-    words = os.environ.get("COMP_WORDS", "").split("\n")  # of bash
-    position = os.environ.get("COMP_CWORD", "")
-    if position.isdecimal():
-        before = words[: int(position)]
-        if incomplete == "=" and before:
-            return before[-1], True, ""
-        if len(before) > 1 and before[-1] == "=":
-            return before[-2], True, incomplete
+    words, number = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")  # of bash
+    before = words[: int(number) + 1] if number.isdecimal() else []
+    if "=" in before[-2:] and len(before) > 1:
+        return before[before.index("=", len(before) - 2) - 1], True, incomplete
     return None, False, incomplete
