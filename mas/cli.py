@@ -54,7 +54,7 @@ PLACES: dict[str, CommandPlace] = {
     "check": CommandPlace(
         _LOOK,
         "mas.commands.check:check",
-        "Run the contract suites on scenarios, roles, algorithms and teams of your own.",
+        "Run the contract suites on scenarios, roles, algorithms and teams of your own. Exit code 1 if one fails.",
     ),
     "scenarios": CommandPlace(
         _LOOK,
@@ -316,7 +316,7 @@ def main() -> None:
     """Run the command. An error made on purpose is one message and exit code 2, or 1 where the work itself failed; a
     stop is 130; never a traceback."""
     try:
-        app()
+        app(prog_name="mas")  # also where Python runs it: completion asks for `_MAS_COMPLETE`
     except Halted as stopped:
         Console(stderr=True).print(Text(f"stopped: {stopped}"), soft_wrap=True)
         sys.exit(130)

@@ -27,7 +27,8 @@ def test_a_run_from_training_to_report_for_a_program(
     assert (trained.code, trained.out, trained.err) == (0, "", "")
     result = json.loads((tmp_path / "trained.json").read_text())
     assert (result["run_dir"], result["steps"]) == (str(run), 1)
-    assert [(one["step"], one["kind"]) for one in result["evaluations"]] == [(0, "greedy"), (1, "greedy")]
+    evaluated = {(one["step"], one["kind"]) for one in result["evaluations"]}
+    assert evaluated == {(step, kind) for step in (0, 1) for kind in ("greedy", "sampled")}
     again = mas(*words, "--json", "-")
     assert json.loads(again.out)["steps"] == 1
     found = json.loads(mas("eval", str(run), "--tasks", "3", "--json", "-").out)
@@ -111,7 +112,7 @@ def test_wrong_input_is_exit_code_2(words: tuple[str, ...], text: str, mas: Mas)
     ],
 )
 def test_the_exit_code_says_whose_fault_it_was(error: MasError, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing() -> None:
+    def failing(prog_name: str) -> None:
         raise error
 
     monkeypatch.setattr(cli, "app", failing)

