@@ -19,10 +19,8 @@ from mas.core.errors import ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
 from mas.observe.files import write_text_atomic
 from mas.observe.metrics import read_metrics
-from mas.observe.report import write_report
 from mas.runs.hub_source import local_run
 from mas.runs.overrides import PLAYING, check_sampling, check_used
-from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.training.setup import Setup
 
@@ -188,6 +186,9 @@ class Run:
         """
         config = load_run_config(self.path, uses=["code", "file"])
         path = self.path / "report.html"
+        from mas.observe.report import write_report  # loads what draws
+        from mas.runs.report import build_report
+
         write_report(path, build_report(self.path, config, resolve(config).plan))
         return path
 

@@ -11,6 +11,7 @@ that does not parse is damage, and an error.
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -20,6 +21,7 @@ import msgspec
 from mas.core.errors import RunDirectoryError
 
 LEFTOVER_PATTERN = ".*.tmp"
+STANDARD_OUTPUT = Path("-")
 
 
 def write_bytes_atomic(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -59,7 +61,7 @@ def text_cell(text: str) -> str:
 
 
 def check_json_file(path: Path | None) -> None:
-    """Refuse, before what takes long, a file that `write_json_file` could not write; None is none.
+    """Refuse, before what takes long, a file that `write_json_file` could not write; None is none, `-` standard output.
 
     Raises:
         RunDirectoryError: its directory is missing.
@@ -69,7 +71,7 @@ def check_json_file(path: Path | None) -> None:
 
 
 def write_json_file(path: Path, content: object) -> None:
-    """Replace the file at `path` by `content` as indented JSON.
+    """Replace the file at `path` by `content` as indented JSON; `-` is standard output.
 
     Args:
         content: anything msgspec encodes.
@@ -77,8 +79,13 @@ def write_json_file(path: Path, content: object) -> None:
     Raises:
         RunDirectoryError: it cannot be written.
     """
+    text = msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write(text.decode())
+        sys.stdout.flush()
+        return
     try:
-        write_bytes_atomic(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        write_bytes_atomic(path, text)
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Name another file.") from error
 

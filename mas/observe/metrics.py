@@ -13,14 +13,13 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mas.core.errors import RunDirectoryError
 from mas.observe.files import JsonLines, read_lines
+
+if TYPE_CHECKING:
+    from mas.observe.event_file import EventFile
 
 Metrics: TypeAlias = "Mapping[str, float | Metrics | None]"
 
@@ -74,8 +73,7 @@ class MetricsLog:
         self._last_names = flat.keys() | (self._last_names if step == self._last_step else set())
         self._last_step = step
         if self._events is not None:
-            values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if value is not None]
-            self._events.add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+            self._events.add_values(step, flat)
         if self._listener is not None:
             self._listener(step, flat)
 
@@ -87,8 +85,7 @@ class MetricsLog:
         dropped = self._lines.truncate_after(step)
         self._last_step, self._last_names = _last(self._path)
         if self._events is not None:
-            start = SessionLog(status=SessionLog.START)
-            self._events.add(Event(wall_time=time.time(), step=step + 1, session_log=start))
+            self._events.add_start(step + 1)
         return dropped
 
     def close(self) -> None:
@@ -104,37 +101,19 @@ class MetricsLog:
         self.close()
 
 
-class _EventFile:
-    """One TensorBoard file. TensorBoard's own writer has a thread, whose failures come late and beside the caller."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb")
-        self._records = RecordWriter(self._file)
-        try:
-            self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        except BaseException:  # the disk is full
-            self.close()
-            raise
-
-    def add(self, event: Event) -> None:
-        self._records.write(event.SerializeToString())
-        self._records.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 _EVENT_FILE = re.compile(r"tfevents\.(\d+)\.")
 
 
-def _event_file(directory: Path) -> _EventFile:
+def _event_file(directory: Path) -> "EventFile":
     """A new event file, which readers take after those there: they sort by name, that is by second."""
     directory.mkdir(parents=True, exist_ok=True)
     seconds = [int(found[1]) for path in directory.glob("*") if (found := _EVENT_FILE.search(path.name))]
     while seconds and int(time.time()) <= max(seconds):
         time.sleep(0.05)
     name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
-    return _EventFile(directory / name)
+    from mas.observe.event_file import EventFile  # imports TensorBoard, which only what trains needs
+
+    return EventFile(directory / name)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

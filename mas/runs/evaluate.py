@@ -18,13 +18,16 @@ from mas.core.environment import random_script
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.printable import printable
 from mas.core.scenario import Finite
+from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
 from mas.observe.progress import counting
 from mas.observe.trust_option import Trust
 from mas.runs.hub_source import local_run
 from mas.runs.overrides import (
     PLAYING,
+    JsonFile,
     Overrides,
     PlayedRun,
+    Quiet,
     Sampled,
     check_sampling,
     check_used,
@@ -71,16 +74,46 @@ def evaluate(
     matched: Annotated[
         Literal["calls", "tokens"], typer.Option(help="what best of N spends no less of than the team")
     ] = "calls",
+    quiet: Quiet = False,
+    json: JsonFile = None,
     trust: Trust = False,
 ) -> None:
     """Evaluate a trained team on held-out tasks, next to the same team untrained."""
-    asked, console = asked_of(local_run(run_dir), overrides or [], tasks, is_sampled=sampled, on=on), Console()
+    check_json_file(json)
+    asked = asked_of(local_run(run_dir), overrides or [], tasks, is_sampled=sampled, on=on)
+    console = Console(quiet=quiet or json == STANDARD_OUTPUT)
     pair = tuple(swap.split(",")) if swap else ()
     asked = replace(asked, pair=pair, take=take, matched=matched if baselines else None)
     results = play(asked, console)
     if baselines:
         results |= _scripted(asked, console)
-    print_results(results, title_of(asked), console)
+    if json is not None:
+        write_json_file(json, _for_programs(results, asked))
+    if json != STANDARD_OUTPUT:
+        print_results(results, title_of(asked), Console())
+
+
+def _for_programs(results: "Mapping[str, Evaluation]", asked: EvaluationRequest) -> dict[str, object]:
+    """What the table shows, by team; `calls` and `tokens` are per task."""
+    teams = {
+        name: {
+            "success": found.success,
+            "turns": found.turns,
+            "failures": found.failures,
+            "calls": found.calls / len(found.episodes),
+            "tokens": found.tokens / len(found.episodes),
+            "measures": dict(found.measures),
+        }
+        for name, found in results.items()
+    }
+    kind = "sampled" if asked.is_sampled else "greedy"
+    return {
+        "run_dir": str(asked.run_dir),
+        "scenario": asked.setup.scenario.name,
+        "tasks": asked.tasks,
+        "kind": kind,
+        "teams": teams,
+    }
 
 
 def asked_of(

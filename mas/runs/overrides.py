@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.config.access import PLAYS
+from mas.config.completion import complete_override
 from mas.config.load import load_config, presets
 from mas.config.options import Config
 from mas.config.plain_values import literal
@@ -23,7 +24,10 @@ OVERRIDES_HELP = (
     "dotted.key=value, such as scenario=plan_path algorithm=at_grpo train.steps=20 run_dir=runs/x; "
     "`mas config` prints all keys"
 )
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP, autocompletion=complete_override),
+]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
 _PLAYED_HELP = "directory of a run, made by `mas train`, or a published team, hub:ORG/NAME or hub:ORG/NAME@REVISION"
 PlayedRun = Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_PLAYED_HELP)]
@@ -32,7 +36,11 @@ FromStep = Annotated[
     int | None,
     typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
 ]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="write all of it there, too; -: print that and nothing else"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print only the result, and errors")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="sample as in training instead of greedily")]
 
 _EVALUATING = (*PLAYS, "start")

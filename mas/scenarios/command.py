@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mas.config.completion import complete_scenario
 from mas.core.errors import ConfigError, MissingPackage
-from mas.observe.files import check_json_file, write_json_file
+from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
 from mas.scenarios.catalogue import Profile, is_for_real_models, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines, players
 from mas.scenarios.registry import build_scenario, find_scenario
@@ -32,16 +33,31 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scenarios(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="one scenario; default: all")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="one scenario; default: all", autocompletion=complete_scenario)
+    ] = "",
     measure: Annotated[
         bool, typer.Option("--measure", help="play held-out tasks with a random player and the scenario's expert")
     ] = False,
     size: Annotated[str | None, typer.Option(help="small, medium, ...; default: the smallest")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help=f"tasks of --measure; default {EPISODES}")] = None,
     seed: Annotated[int | None, typer.Option(help="of the players of --measure; default 0")] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write all of it there, too")] = None,
+    find: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="list those whose name, family, description or roles have this word"),
+    ] = None,
+    model: Annotated[
+        Literal["tiny", "words"] | None,
+        typer.Option(help="list those that the tiny base can play at this size, or those for models that read words"),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="write all of it there, too; -: print that and nothing else"),
+    ] = None,
 ) -> None:
     """List the scenarios, those of other packages included, or say all about one."""
+    if name and (find or model):
+        raise ConfigError("--find and --model choose from the list, and NAME names one: leave one of them out")
     for option, value in (("--episodes", episodes), ("--seed", seed)):
         if value is not None and not measure:
             raise ConfigError(f"{option} is for --measure, which is not given")
@@ -49,8 +65,9 @@ def scenarios(
     broken = {} if name else _broken()
     names = [name] if name else _with_size(size, broken)
     count = EPISODES if episodes is None else episodes
-    found = _all_found(names, None if name else broken, size, measure, count, seed or 0)
-    console = Console()
+    chosen = _chosen(names, find or [], model, size, broken) if find or model else names
+    found = _all_found(chosen, None if name else broken, size, measure, count, seed or 0)
+    console = Console(quiet=json == STANDARD_OUTPUT)
     if name:
         _print_profile(console, found[0].profile)
     elif not measure:
@@ -63,6 +80,31 @@ def scenarios(
         write_json_file(json, found)
     if name and found[0].missing:
         raise MissingPackage(found[0].missing)
+
+
+def _chosen(
+    names: Sequence[str], words: Sequence[str], model: str | None, size: str | None, broken: dict[str, str]
+) -> list[str]:
+    """Those that have all words, at a size that suits the model.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    chosen = []
+    for name in names:
+        try:
+            known = profile(name, size)
+            roles = [role for members in known.teams.values() for role in members.values()]
+            text = " ".join((name, known.family, known.summary, *roles)).lower()
+            is_fit = model is None or (model == "words") == is_for_real_models(name, known.size)
+        except MissingPackage as error:
+            broken[name] = f"{name}: {error}"
+            continue
+        if is_fit and all(word.lower() in text for word in words):
+            chosen.append(name)
+    if not chosen:
+        raise ConfigError("no scenario is left: take fewer or other words with --find, or another --model or --size")
+    return chosen
 
 
 def _broken() -> dict[str, str]:
@@ -124,16 +166,20 @@ def _found(name: str, size: str | None, is_measured: bool, episodes: int, seed: 
 
 
 def _listed(found: list[Found]) -> Table:
-    table = Table(title="scenarios", caption="all about one: mas scenarios NAME", show_lines=True)
-    for column in ("name, family", "what it is, roles of its team", "sizes, baselines"):
-        table.add_column(column, overflow="fold")
+    """Two columns, which fit 80 characters, ordered by family."""
+    table = Table(box=None, pad_edge=False, title="scenarios, by family", caption="all about one: mas scenarios NAME")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is; roles of its team; sizes; baselines", overflow="fold")
+    family = ""
     for one in sorted(found, key=lambda one: one.profile.family):
         known = one.profile
+        if known.family != family:
+            family = known.family
+            table.add_row("", Text(f"{family}", style="bold cyan"))
         roles = ", ".join(dict.fromkeys((known.teams.get("team") or next(iter(known.teams.values()))).values()))
+        lines = filter(None, (roles, ", ".join(known.sizes), _players(known)))
         table.add_row(
-            Text.assemble((known.name, "bold"), f"\n{known.family}"),
-            Text.assemble(_sentence(known.summary), (f"\n{roles}", "cyan")),
-            f"{', '.join(known.sizes)}\n{_players(known)}",
+            Text(known.name, style="bold"), Text.assemble(_sentence(known.summary), ("\n" + "; ".join(lines), "dim"))
         )
     return table
 

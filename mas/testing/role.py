@@ -3,7 +3,7 @@
     class TestMyRole(RoleContract):
         def make_role(self) -> Role: ...
 
-Needs pytest and hypothesis, which `pip install mas[dev]` brings.
+Needs pytest and hypothesis, which `pip install 'mas[test]'` brings.
 """
 
 from collections.abc import Iterable

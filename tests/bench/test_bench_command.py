@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from benchmarks.machine import describe
 from benchmarks.result import Result, Target
 from benchmarks.serving.options import GENERATE, OURS, OURS_BASE, PEFT, VLLM, VLLM_BASE, ServingBench
-from mas.commands import add_bench
+from mas.commands.bench import add_bench
 from mas.core.errors import ConfigError
 
 Mas = Callable[..., Any]

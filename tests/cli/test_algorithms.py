@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mas.algorithms.registry import FORMER
-from mas.commands import status_of
+from mas.commands.algorithms import status_of
 from mas.config.load import presets
 from mas.config.study_results import STUDY_RESULTS
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mas.commands import DEMO_OVERRIDES, show_demo
+from mas.commands.demo import DEMO_OVERRIDES, show_demo
 from mas.config.load import load_config
 from mas.core.records import Line, Scene
 from mas.observe.report_records import Conversation, ConversationPair
@@ -32,7 +32,7 @@ def test_the_demo_trains_and_shows_what_was_said_before_and_after(
     mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = ("scenario=relay", *small_overrides, "train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=4")
-    monkeypatch.setattr("mas.commands.DEMO_OVERRIDES", short)
+    monkeypatch.setattr("mas.commands.demo.DEMO_OVERRIDES", short)
     ran = mas("demo", "--out", str(tmp_path / "demo"))
     assert ran.code == 0, ran.err
     assert ran.out.count("before planner says '") == 3

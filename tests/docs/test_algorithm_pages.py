@@ -6,7 +6,7 @@ import pytest
 from pages import ROOT, blocks, read
 
 from mas.algorithms.registry import find_algorithm
-from mas.commands import parts_of
+from mas.commands.algorithms import parts_of
 from mas.config.load import presets
 from mas.config.study_results import STUDY_RESULTS
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.commands import DEMO_OVERRIDES
+from mas.commands.demo import DEMO_OVERRIDES
 from mas.config.load import load_config
 from mas.runs.resolve import resolve_training
 from mas.serving.model import load_base

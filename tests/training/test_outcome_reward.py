@@ -83,7 +83,7 @@ def test_what_would_read_named_terms_is_refused_beside_it(words: list[str], reas
 
 @pytest.mark.parametrize("name", PAID_BY_OUTCOME)
 def test_the_printed_command_trains_by_the_papers_reward(name: str) -> None:
-    from mas.commands import command_of
+    from mas.commands.algorithms import command_of
 
     words: Any = command_of(name, find_algorithm(name).recipe).split()[2:]
     assert load_config(words).algorithm.reward.source == "outcome"
