@@ -7,7 +7,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docs/algorithms/*.md", "mas/scenarios/*/README.md")
+    for pattern in ("*.md", "docs/*.md", "docs/algorithms/*.md", "docs/tutorials/*.md", "docs/reference/*.md", "mas/scenarios/*/README.md")
     for path in ROOT.glob(pattern)
 )
 _FENCE = re.compile(r"^(?:(?P<before>[^\n]*)\n\n?)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
