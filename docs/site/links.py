@@ -107,7 +107,7 @@ def _strings(nav: Any) -> Iterator[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the first page and the files that pages link to, and those that these link to; then write out the navigation."""
+    """Add the first page, the files that pages link to and those that these link to; then write out the navigation."""
     waiting = [HOME, *ALWAYS]
     waiting += [f"docs/{file.src_uri}" for file in files.documentation_pages()]
     seen = set[str]()

@@ -8,8 +8,9 @@ from urllib.parse import unquote, urldefrag
 
 COUNTED = ("h1", "h2", "h3", "h4", "table", "tr", "th", "td", "li", "pre", "img", "em", "strong", "blockquote")
 """Elements that a page shows as often on the site as CommonMark says."""
-_LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data", "link": "href"}
+_LOADED = {**dict.fromkeys(("script", "img", "iframe", "source", "video"), "src"), "object": "data", "link": "href"}
 _NOT_LOADED = {"canonical", "prev", "next", "alternate"}
+_FROM_ELSEWHERE = re.compile(r"(?:url\(|@import\s)['\"]?((?:https?:)?//[^'\")]+)")
 
 
 class PageHtml(HTMLParser):
@@ -43,7 +44,8 @@ class PageHtml(HTMLParser):
 
 def pages_of(site: Path) -> dict[Path, PageHtml]:
     """Every page of a built site; not the one for addresses that do not exist, whose links begin at the root."""
-    return {path: PageHtml(path.read_text(encoding="utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
+    paths = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    return {path: PageHtml(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def broken_links(pages: dict[Path, PageHtml]) -> list[tuple[str, str]]:
@@ -65,8 +67,9 @@ def broken_links(pages: dict[Path, PageHtml]) -> list[tuple[str, str]]:
 
 def outside_loads(site: Path, pages: dict[Path, PageHtml]) -> list[tuple[str, str]]:
     """Each file of the site with what it loads from elsewhere: by an element, or by a style sheet."""
-    found = [(path.name, place) for path, page in pages.items() for place in page.loads if re.match(r"https?:|//", place)]
+    loads = [(path.name, place) for path, page in pages.items() for place in page.loads]
+    found = [(name, place) for name, place in loads if re.match(r"https?:|//", place)]
     for path in (*site.rglob("*.css"), *site.rglob("*.svg")):
         text = path.read_text(encoding="utf-8")
-        found += [(path.name, place) for place in re.findall(r"(?:url\(|@import\s)['\"]?((?:https?:)?//[^'\")]+)", text)]
+        found += [(path.name, place) for place in _FROM_ELSEWHERE.findall(text)]
     return found

@@ -80,7 +80,8 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
 def write_files(page: str, folder: Path) -> None:
     """The files that a page shows or makes with an example, as its reader writes them."""
     for block in (*blocks(page, "yaml"), *blocks(page, "jsonl"), *blocks(page, "python")):
-        if block.file is not None:
+        is_example = block.language == "python" and "/" in (block.file or "")  # in examples/, or of a package
+        if block.file is not None and not is_example:
             path = folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
@@ -113,7 +114,8 @@ def test_every_command_of_every_page_is_one_and_its_configuration_loads(
 
 COMMANDED = [page for page in PAGES if commands(page)]
 RUN_ALWAYS = ["README.md", "docs/training.md", "docs/quickstart.md", "docs/tutorials/2_own_task.md"]
-"""What a newcomer types, and a sample of the tutorials; the shard has one in 28 of the other pages, whose configurations are all loaded above."""
+"""What a newcomer types, and a sample of the tutorials; the shard has one in 28 of the others, whose configurations
+are all loaded above."""
 
 
 @pytest.mark.matrix("page", COMMANDED, default=RUN_ALWAYS)

@@ -1,4 +1,4 @@
-"""The pages that a newcomer reads: their Python runs, tutorials lead from one to the next, messages are those of mas."""
+"""What a newcomer reads: the Python runs, tutorials lead from one to the next, messages are those of mas."""
 
 import ast
 import json
@@ -46,7 +46,8 @@ def test_the_reward_of_the_second_tutorial_pays_what_it_says(capsys: pytest.Capt
 
 def test_the_algorithm_of_the_fourth_tutorial_ranks_in_groups() -> None:
     made = run_block("docs/tutorials/4_own_algorithm.md", "ranks.py", __name__="ranks")
-    rows = [Row(reward=reward, group=group, turns=()) for group, reward in zip("aaaabb", (0, 1, 1, 3, 5, 5), strict=True)]
+    rewards = {"a": (0, 1, 1, 3), "b": (5, 5)}
+    rows = [Row(reward=reward, group=group, turns=()) for group, paid in rewards.items() for reward in paid]
     # of group a: (0 - 3)/3, (1 - 1)/3 twice, (3 - 0)/3; of b: equal rewards
     assert made["algorithm"].advantages(rows, made["RankOptions"](spread=2)) == [-2, 0, 0, 2, 0, 0]
 
