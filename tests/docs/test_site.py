@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -56,6 +57,40 @@ def test_a_link_or_a_page_that_is_missing_fails_the_build(tmp_path: Path) -> Non
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert [said for said in ("'two.md'", "'#nowhere'", "unlisted.md") if said not in done.stderr] == []
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """The module docs/site/links.py, which mkdocs loads by its path."""
+    spec = importlib.util.spec_from_file_location("links", ROOT / "docs" / "site" / "links.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_links_to_sources_lead_to_their_pages_and_code_stays_as_it_is(hook: ModuleType) -> None:
+    text = "[a](../../mas/cli.py) [b](../teams.md#x) [c](../../README.md) [d](https://a.b/c.md) [e](#f)\n"
+    code = "```text\n[a](../../mas/cli.py)\n```\n"
+    wanted = "[a](../source/mas/cli.py.md) [b](../teams.md#x) [c](../index.md) [d](https://a.b/c.md) [e](#f)\n"
+    assert hook.rewritten("docs/tutorials/x.md", text + code) == wanted + code
+    assert hook.rewritten("CHANGELOG.md", "[g](docs/gateway.md#a)") == "[g](../gateway.md#a)"
+    assert list(
+        hook.linked("docs/x.md", "[a](../mas/cli.py) [b](teams.md) [c](../../etc/passwd) [d](../mas/no.py)")
+    ) == ["mas/cli.py"]
+
+
+def test_a_source_that_holds_fences_is_one_block(hook: ModuleType) -> None:
+    page = hook.source_page("docs/quickstart.md")
+    assert page.count("````") == 2
+    assert "- `links.py`" in hook.source_page("docs/site")
+
+
+def test_a_pattern_of_the_navigation_is_every_page_that_no_other_entry_names(hook: ModuleType) -> None:
+    nav = [{"One": "a/x.md"}, {"All": ["a/*.md", {"Deep": ["b/*/c.md"]}]}]
+    pages = ["a/x.md", "a/y.md", "a/z.md", "b/1/c.md", "b/c.md"]
+    assert hook.expanded(nav, pages) == [{"One": "a/x.md"}, {"All": ["a/y.md", "a/z.md", {"Deep": ["b/1/c.md"]}]}]
 
 
 def test_every_page_shows_what_commonmark_shows(pages: dict[Path, PageHtml], site: Path) -> None:
