@@ -12,7 +12,7 @@ BENCH := .venv-bench
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint chaos mutants house bench dist clean
+.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs chaos mutants house bench dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ lint: $(TEST)/installed ## Style, types and layers
 	$(TEST)/bin/ruff format --check .
 	$(TEST)/bin/mypy
 	$(TEST)/bin/lint-imports
+
+docs: $(TEST)/installed ## The site of these pages, in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build
+	@echo "build/site is built; $(TEST)/bin/python -m http.server --bind 127.0.0.1 --directory build/site shows it"
 
 test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
 	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json

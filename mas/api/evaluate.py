@@ -57,7 +57,8 @@ def evaluate(
         tasks: how many; None: `train.eval_tasks`.
         is_sampled: answers are sampled as in training, not greedy.
         on: another scenario that is played instead; `overrides` may then hold `scenario.options.KEY=VALUE`.
-        console, quiet: as those of `train`.
+        console: as that of `train`.
+        quiet: as that of `train`.
 
     Returns:
         `trained` and `untrained`, or `served` with `engine=openai`; `print` them. `success` is a share of the tasks and

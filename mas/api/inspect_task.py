@@ -45,7 +45,11 @@ def inspect_task(
     measures. In the first epoch the episodes are those of `mas eval`; every further one has seeds of its own.
 
     Args:
-        run_dir, overrides, tasks, is_sampled, on: as in `mas.evaluate`.
+        run_dir: as in `mas.evaluate`, and so are the others.
+        overrides: such as `train.seed=1`.
+        tasks: how many; None: `train.eval_tasks`.
+        is_sampled: answers are sampled as in training, not greedy.
+        on: another scenario that is played instead.
         is_trained: False: the team plays as it was before training.
 
     Raises:

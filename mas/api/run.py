@@ -119,7 +119,8 @@ class Run:
         """Play one held-out task, as `mas run` does. The base is loaded for it.
 
         Args:
-            task: its number, from 0. is_sampled: answers are sampled as in training, not greedy.
+            task: its number, from 0.
+            is_sampled: answers are sampled as in training, not greedy.
             overrides: as those of `mas run`, such as `train.seed=1`.
 
         Raises:
@@ -147,7 +148,8 @@ class Run:
 
         Args:
             message: the fields that its members see, as a mapping or as JSON, or plain text for teams that read it.
-            is_sampled, overrides: as in `play`.
+            is_sampled: as in `play`.
+            overrides: as in `play`.
 
         Raises:
             MasError: the team cannot read that; says what it reads. Otherwise as `play`.
@@ -216,7 +218,7 @@ class Run:
         """Write the team as a folder for others with a model card, as `mas export --card` does. Returns the folder.
 
         Raises:
-            As `mas.runs.publish.export_team`.
+            MasError: as `mas.runs.publish.export_team`.
         """
         from mas.runs.publish import export_team
 
@@ -227,10 +229,11 @@ class Run:
         """Upload that folder to a model hub, as `mas export --hub` does. Returns `hub:ORG/NAME@COMMIT`.
 
         Args:
-            repository: ORG/NAME, which is made if it is not there. is_public: everybody may read it.
+            repository: ORG/NAME, which is made if it is not there.
+            is_public: everybody may read it.
 
         Raises:
-            As `mas.runs.publish.publish_team`.
+            MasError: as `mas.runs.publish.publish_team`.
         """
         from mas.runs.publish import publish_team
 

@@ -114,8 +114,11 @@ def train(
             whole `Config`, and nothing else but `from_step` and what is printed.
         task: a scenario by the name of its preset, `mas.questions(...)`, or a class of environments of your own (see
             `mas.scenarios.user_class`), whose arguments are `scenario.options.*` of `options`.
-        model, algorithm: names of presets; None: the tiny base, and what the scenario's preset says.
-        steps, seed, run_dir: `train.steps`, `train.seed` and where the run is kept; None: the defaults.
+        model: the name of a preset; None: the tiny base.
+        algorithm: the name of a preset, or a file of yours; None: what the scenario's preset says.
+        steps: `train.steps`; None: the default.
+        seed: `train.seed`; None: the default.
+        run_dir: where the run is kept; None: the default, `runs/latest`.
         options: any other options by their dotted keys, such as `{"train.tasks_per_step": 8}`.
         from_step: go on from this checkpoint and delete later ones; None: from the latest.
         console: where progress is printed; None: standard output.

@@ -164,7 +164,8 @@ class Bus(Protocol):
         """Deliver and wait for the answer; cancelling the caller cancels the request, and its handler.
 
         Raises:
-            As `publish`; Expired when no answer came in time; RemoteError when the handler failed.
+            BusError: as `publish`; Expired when no answer came in time.
+            RemoteError: the handler failed.
         """
 
     def stream(

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("algorithms", "reference", "tutorials")
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "docs/algorithms/*.md", "mas/scenarios/*/README.md")
+    for pattern in (*("*.md", "docs/*.md", "mas/scenarios/*/README.md"), *(f"docs/{name}/*.md" for name in FOLDERS))
     for path in ROOT.glob(pattern)
 )
 _FENCE = re.compile(r"^(?:(?P<before>[^\n]*)\n\n?)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -79,15 +79,16 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
 
 def write_files(page: str, folder: Path) -> None:
     """The files that a page shows or makes with an example, as its reader writes them."""
-    for block in (*blocks(page, "yaml"), *blocks(page, "jsonl")):
-        if block.file is not None:
+    for block in (*blocks(page, "yaml"), *blocks(page, "jsonl"), *blocks(page, "python")):
+        is_example = block.language == "python" and "/" in (block.file or "")  # in examples/, or of a package
+        if block.file is not None and not is_example:
             path = folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
     if not (folder / "examples").exists():
         copytree(ROOT / "examples", folder / "examples")
     lines = [line for block in blocks(page, "bash") for line in block.text.splitlines()]
-    for script, made in re.findall(r"^python (examples/\S+\.py) > (\S+)$", "\n".join(lines), re.MULTILINE):
+    for script, made in re.findall(r"^python (\S+\.py) > (\S+)$", "\n".join(lines), re.MULTILINE):
         with (folder / made).open("w") as file:
             subprocess.run([sys.executable, folder / script], check=True, stdout=file)
 
@@ -112,8 +113,9 @@ def test_every_command_of_every_page_is_one_and_its_configuration_loads(
 
 
 COMMANDED = [page for page in PAGES if commands(page)]
-RUN_ALWAYS = ["README.md", "docs/training.md"]
-"""What a newcomer types; the shard has one in 28 of the other pages, whose configurations are all loaded above."""
+RUN_ALWAYS = ["README.md", "docs/training.md", "docs/quickstart.md", "docs/tutorials/2_own_task.md"]
+"""What a newcomer types, and a sample of the tutorials; the shard has one in 28 of the others, whose configurations
+are all loaded above."""
 
 
 @pytest.mark.matrix("page", COMMANDED, default=RUN_ALWAYS)
