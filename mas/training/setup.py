@@ -80,11 +80,11 @@ class Setup:
 
     @property
     def role_keys(self) -> tuple[str, ...]:
-        """The names of variables that hold the keys of servers whose models play roles."""
-        played = {role.peer for role in self.team.roles.values()}
-        return tuple(
-            sorted({one.key_env for name, one in self.peers.items() if name in played and one.key_env is not None})
-        )
+        """The names of variables that hold the keys of servers whose models, and of agents who, play roles."""
+        roles = self.team.roles.values()
+        played = {role.peer for role in roles}
+        servers = [*(one for name, one in self.peers.items() if name in played), *(one.a2a for one in roles if one.a2a)]
+        return tuple(sorted({one.key_env for one in servers if one.key_env is not None}))
 
     @property
     def is_served_elsewhere(self) -> bool:
