@@ -16,6 +16,7 @@ from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
+from mas.core.remote_agent import RemoteAgent
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
@@ -162,6 +163,8 @@ def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseM
         return root
     if place[0] == "policies":
         return Policy if len(place) == 3 else Retries if place[2] == "retries" else Budget
+    if place[0] == "roles" and place[2:3] == ("a2a",) and len(place) > 3:
+        return RemoteAgent
     own, nested = _SECTIONS.get(str(place[0]), (root, root))
     return own if len(place) == (2 if place[0] == "budget" else 3) else nested
 

@@ -20,9 +20,8 @@ from uuid import uuid4
 
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import ConfigError, EngineError, MissingPackage
+from mas.core.errors import ConfigError, EngineError, MissingPackage, RemoteError
 from mas.core.http_bounds import bounded_response
-from mas.core.naming import listed
 from mas.core.remote_agent import RemoteAgent
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import END, MessageTokenizer, ModelLimits
@@ -57,8 +56,9 @@ def check_a2a(what: str) -> None:
 class A2aEngine:
     """Satisfies `mas.core.engine.Engine` but for `score`. Made by `start`.
 
-    Sampling options are not sent: the protocol has none. A completion that the limit of characters cut off has the
-    finish `length`; every other one has the end token. No log-probabilities are known.
+    `generate` and `stream` raise RemoteError where the agent fails. Sampling options are not sent: the protocol has
+    none. A completion that the limit of characters cut off has the finish `length`; every other one has the end token.
+    No log-probabilities are known.
     """
 
     def __init__(self, options: RemoteAgent, role: str) -> None:
@@ -155,7 +155,7 @@ class A2aEngine:
         """The text of the agent's answer to a message.
 
         Raises:
-            EngineError: there is none in time, or the agent says that there will be none.
+            RemoteError: there is none in time, or the agent says that there will be none. A policy may ask again.
         """
         progress = TaskProgress()
         try:
@@ -208,8 +208,8 @@ class A2aEngine:
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 
-    def _error(self, why: str) -> EngineError:
-        return EngineError(f"the A2A agent that plays {self._role!r} ({self._options.url}): {why}")
+    def _error(self, why: str) -> RemoteError:
+        return RemoteError(f"the A2A agent that plays {self._role!r} ({self._options.url}): {why}")
 
     def _why(self, error: BaseException) -> str:
         while isinstance(error, BaseExceptionGroup):
@@ -329,12 +329,12 @@ def _usable(card: Any, url: str) -> Any:
         raise ConfigError(f"it needs the extension {required[0]!r}, which mas does not have")
     modes = [*card.default_output_modes]
     if modes and not any(mode.startswith("text/") or mode == "application/json" or "*" in mode for mode in modes):
-        raise ConfigError(f"it answers with {listed(modes)}, and a role needs text/plain or application/json")
+        raise ConfigError(f"it answers with {', '.join(modes)}, and a role needs text/plain or application/json")
     spoken = [one for one in card.supported_interfaces if _is_spoken(one.protocol_binding, one.protocol_version)]
     if not spoken:
-        offered = [f"{one.protocol_binding} {one.protocol_version}" for one in card.supported_interfaces]
+        offered = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in card.supported_interfaces)
         wanted = f"{' or '.join(_BINDINGS)} of version {' or '.join(_VERSIONS)}"
-        raise ConfigError(f"its card offers {listed(offered) or 'no interface'}, and mas speaks {wanted}")
+        raise ConfigError(f"its card offers {offered or 'no interface'}, and mas speaks {wanted}")
     here = [one for one in spoken if _origin(one.url) == _origin(url)]
     if not here:
         raise ConfigError(
