@@ -10,8 +10,10 @@ from pydantic import Field, model_validator
 from mas.core.engine import Grammar
 from mas.core.environment import Observation
 from mas.core.messages import PAYLOADS, Payload
+from mas.core.naming import did_you_mean
 from mas.core.options import Options
 from mas.core.policy import Price
+from mas.core.privilege import Privilege
 from mas.core.remote_agent import RemoteAgent
 
 USUAL_ITEMS = 8
@@ -86,6 +88,8 @@ class RoleSpec(Options):
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
         tools: `SERVER.TOOL` -> what models are told of it, of the tools that the role may call; or a list of names.
             Such a role has the routes `call` and `answer`.
+        privileges: `SERVER.TOOL` of its tools -> how often and with which arguments the role may call it; a tool that
+            is not named may be called freely.
         a2a: the agent elsewhere that plays the role (Agent2Agent protocol); never trained. None: none does.
         voice: whether the engine speaks, a person is asked, the team's servers of tools do what they are called for, or
             the agent of `a2a` is asked. The role of any but the engine has no adapter and is never trained.
@@ -122,6 +126,7 @@ class RoleSpec(Options):
     stop: tuple[str, ...] = ()
     price: Price | None = None
     tools: dict[str, str] = Field(default_factory=dict)
+    privileges: dict[str, Privilege] = Field(default_factory=dict)
     a2a: RemoteAgent | None = None
     voice: Literal["engine", "human", "tools", "a2a"] = "engine"
 
@@ -159,6 +164,9 @@ class RoleSpec(Options):
             server, dot, tool = name.partition(".")
             if not (server and dot and tool):
                 raise ValueError(f"tool {name!r} is not of the form SERVER.TOOL, with a server of the team's 'tools'")
+        if other := [name for name in self.privileges if name not in self.tools]:
+            hint = did_you_mean(other[0], self.tools)
+            raise ValueError(f"privileges name {other[0]!r}, which is none of the role's tools. {hint}")
         if self.voice == "tools":
             usual = {"type", "view", "voice", "accepts", "price", "trainable", "history"}
             plain = RoleSpec.model_construct()
