@@ -3,17 +3,35 @@
 Leaves out on purpose: keys. A team is written down, so it holds the name of an environment variable instead.
 """
 
+import os
 import re
+from importlib.util import find_spec
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from mas.core.errors import MissingPackage
 from mas.core.options import Options
 from mas.core.tool_server import checked_address, checked_variable
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 """Where the card of a server is."""
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+
+
+def check_a2a(what: str) -> None:
+    """Refuse what the SDK is needed for if it is not installed.
+
+    Args:
+        what: says what needs it.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    # its spans would hold what an agent sends as an error, which may repeat the key; read when it is imported
+    os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
+    if find_spec("a2a") is None:
+        raise MissingPackage(f"{what} the package a2a-sdk, which is not installed: pip install 'mas[a2a]'")
 
 
 class RemoteAgent(Options):

@@ -20,14 +20,13 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from mas.core.errors import ConfigError
-from mas.core.remote_agent import WELL_KNOWN
+from mas.core.remote_agent import WELL_KNOWN, check_a2a
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.teams import TeamModel
-from mas.serving.remote_a2a import check_a2a
 
 PREFIX = "/a2a"
 RPC = "/rpc"

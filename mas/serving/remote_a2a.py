@@ -13,16 +13,15 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import ConfigError, EngineError, MissingPackage, RemoteError
+from mas.core.errors import ConfigError, EngineError, RemoteError
 from mas.core.http_bounds import bounded_response
-from mas.core.remote_agent import RemoteAgent
+from mas.core.remote_agent import RemoteAgent, check_a2a
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import END, MessageTokenizer, ModelLimits
 
@@ -36,21 +35,6 @@ _CANCEL_S = 5.0
 """How long the request that cancels a task may take."""
 _WHY = 300
 """Characters of the agent's error that are repeated."""
-
-
-def check_a2a(what: str) -> None:
-    """Refuse what the SDK is needed for if it is not installed.
-
-    Args:
-        what: says what needs it.
-
-    Raises:
-        MissingPackage: it is not installed.
-    """
-    # its spans would hold what an agent sends as an error, which may repeat the key; read when it is imported
-    os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
-    if find_spec("a2a") is None:
-        raise MissingPackage(f"{what} the package a2a-sdk, which is not installed: pip install 'mas[a2a]'")
 
 
 class A2aEngine:

@@ -83,8 +83,9 @@ class Setup:
         """The names of variables that hold the keys of servers whose models, and of agents who, play roles."""
         roles = self.team.roles.values()
         played = {role.peer for role in roles}
-        servers = [*(one for name, one in self.peers.items() if name in played), *(one.a2a for one in roles if one.a2a)]
-        return tuple(sorted({one.key_env for one in servers if one.key_env is not None}))
+        keys = {one.key_env for name, one in self.peers.items() if name in played}
+        keys |= {role.a2a.key_env for role in roles if role.a2a is not None}
+        return tuple(sorted(key for key in keys if key is not None))
 
     @property
     def is_served_elsewhere(self) -> bool:

@@ -9,11 +9,14 @@ import yaml
 from mas.bus.memory import MemoryBus
 from mas.config.access import stored_classes
 from mas.config.trust import check_accesses
-from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrustError
+from mas.core.errors import ConfigError, GraphError, MissingPackage, RunDirectoryError, TrustError
+from mas.core.remote_agent import RemoteAgent
 from mas.core.role import RoleSpec
+from mas.endpoint.a2a_server import check_served_a2a
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
+from mas.serving.remote_a2a import A2aEngine
 from mas.testing.scripted import ScriptedEngine
 
 URL = "https://agents.example/critic"
@@ -43,11 +46,9 @@ def test_the_role_is_frozen_and_its_file_can_be_written_and_read_again(tmp_path:
 
 def test_the_fingerprint_of_other_teams_does_not_know_of_it() -> None:
     plain = team() | {"roles": {"critic": {"type": "executor", "view": "solo"}}}
-    spec = load_team(plain)
-    written = spec.model_dump(mode="json")
-    assert written["roles"]["critic"]["a2a"] is None
-    digests = {compile_team(one, build_roles(one)).digest for one in (spec, load_team(team()))}
-    assert len(digests) == 2
+    before, after = (compile_team(one, build_roles(one)).digest for one in map(load_team, (plain, team())))
+    assert before == "cc7d33de8d2139f5", "as it was before roles had `a2a` and `privileges`: journals stay theirs"
+    assert after != before
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -80,6 +81,14 @@ async def test_without_an_open_endpoint_the_engine_does_not_play_the_role() -> N
     with pytest.raises(ConfigError, match="role 'critic' is played by an agent elsewhere"):
         TeamRuntime(compile_team(spec, build_roles(spec)), ScriptedEngine(lambda *_: "x"), bus, adapters={})
     await bus.close()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mas.core.remote_agent.find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match=r"role 'critic', which .* needs the package a2a-sdk.*'mas\[a2a\]'"):
+        A2aEngine(RemoteAgent(url=URL), "critic")
+    with pytest.raises(MissingPackage, match=r"serving A2A needs the package a2a-sdk.*'mas\[a2a\]'"):
+        check_served_a2a()
 
 
 def test_the_agent_of_somebody_elses_run_must_be_allowed(tmp_path: Path) -> None:
