@@ -7,7 +7,7 @@ from typing import Self
 import yaml
 
 from mas.api.console import inline
-from mas.config.access import tool_access
+from mas.config.access import team_accesses
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.host import cache_directory
@@ -45,11 +45,10 @@ class Team:
 
         Raises:
             GraphError: the file cannot be read as a team. TrustError: it names classes, whose import would run code, or
-                servers of tools, and you have not allowed that; see `mas.trusting`.
+                servers of tools or agents elsewhere, and you have not allowed that; see `mas.trusting`.
         """
         spec = trusted_team(Path(path))
-        tools = [tool_access(server, f"tools.{name}") for name, server in spec.tools.items()]
-        check_accesses(tools, f"team file {path}")
+        check_accesses(team_accesses(spec), f"team file {path}")
         return cls(spec)
 
     def save(self, path: Path | str) -> Path:

@@ -49,9 +49,11 @@ def serve(
         ),
     ] = None,
     mcp: Annotated[bool, typer.Option("--mcp", help="also serve the team as a tool of MCP clients, at /mcp")] = False,
+    a2a: Annotated[bool, typer.Option("--a2a", help="also serve the team as an agent of A2A clients, at /a2a")] = False,
     trust: Trust = False,
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
+    from mas.endpoint.a2a_server import check_served_a2a
     from mas.endpoint.address import bind, known_hosts, known_origins
     from mas.endpoint.client_keys import read_keys
     from mas.endpoint.mcp_server import check_mcp
@@ -61,6 +63,8 @@ def serve(
     check_used("serve", overrides or [], tuple(name for name in PLAYING if name != "train.seed"))
     if mcp:
         check_mcp(journal)
+    if a2a:
+        check_served_a2a(journal)
     key, hosts = os.environ.get("MAS_API_KEY") or None, known_hosts(host, allow_host or [])
     clients, origins = () if keys is None else read_keys(keys), known_origins(allow_origin or [])
     with bind(host, port, has_key=key is not None or bool(clients)) as listener:
@@ -70,7 +74,7 @@ def serve(
         from mas.endpoint.command import Entrance, serve_run
 
         who = Entrance(key=key, clients=clients, hosts=hosts, origins=origins)
-        serve_run(run_dir, setup, listener, out, who, max_waiting, max_seconds, place, show_messages, mcp)
+        serve_run(run_dir, setup, listener, out, who, max_waiting, max_seconds, place, show_messages, mcp, a2a)
 
 
 def mcp(run_dir: PlayedRun, overrides: Overrides = None, trust: Trust = False) -> None:

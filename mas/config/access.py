@@ -20,6 +20,8 @@ from mas.config.options import TINY, Config
 from mas.config.plain_values import read_stored
 from mas.config.servers import CHAT, STEP, RunSource, ServerOptions, chat_options
 from mas.core.errors import RunDirectoryError
+from mas.core.remote_agent import RemoteAgent
+from mas.core.team import TeamSpec
 from mas.core.tool_server import ToolServer
 from mas.core.user_code import is_code
 
@@ -174,8 +176,23 @@ def tool_access(server: ToolServer, where: str) -> Access:
     return Access(kind, what + also, where, {})
 
 
+def agent_access(agent: RemoteAgent, where: str) -> Access:
+    """An agent elsewhere that plays a role, with the key that it is sent."""
+    also = "" if agent.key_env is None else f" with the key in the environment variable {agent.key_env}"
+    return Access("server", f"ask the agent of {_plain(agent.card_url)}{also}", where, {})
+
+
+def team_accesses(team: TeamSpec) -> list[Access]:
+    """The servers of tools and the agents elsewhere that a team names."""
+    agents = {f"roles.{name}.a2a": role.a2a for name, role in team.roles.items() if role.a2a is not None}
+    return [
+        *(tool_access(server, f"tools.{name}") for name, server in team.tools.items()),
+        *(agent_access(agent, where) for where, agent in agents.items()),
+    ]
+
+
 def stored_classes(team: Path) -> list[Access]:
-    """The classes and the servers of tools that a stored team names, wherever it names them.
+    """The classes, the servers of tools and the agents elsewhere that a stored team names, wherever it names them.
 
     Raises:
         RunDirectoryError: the file cannot be read, or is in parts: the team of a run is one file.
@@ -194,8 +211,14 @@ def stored_classes(team: Path) -> list[Access]:
         servers = {name: ToolServer.model_validate(value) for name, value in _mapping(content, "tools").items()}
     except ValidationError as error:
         raise RunDirectoryError(f"{team}: its 'tools' cannot be read: {error.errors()[0]['msg']}") from error
-    tools = [tool_access(server, f"{team.name}, tools.{name}") for name, server in servers.items()]
-    return tools + [
+    named = {name: role["a2a"] for name, role in roles.items() if isinstance(role, Mapping) and role.get("a2a")}
+    try:
+        agents = {name: RemoteAgent.model_validate(value) for name, value in named.items()}
+    except ValidationError as error:
+        raise RunDirectoryError(f"{team}: an 'a2a' cannot be read: {error.errors()[0]['msg']}") from error
+    found = [tool_access(server, f"{team.name}, tools.{name}") for name, server in servers.items()]
+    found += [agent_access(agent, f"{team.name}, roles.{name}.a2a") for name, agent in agents.items()]
+    return found + [
         class_access(kind, f"{team.name}, roles.{name}.type")
         for name, kind in types.items()
         if isinstance(kind, str) and ":" in kind

@@ -10,8 +10,11 @@ from pydantic import Field, model_validator
 from mas.core.engine import Grammar
 from mas.core.environment import Observation
 from mas.core.messages import PAYLOADS, Payload
+from mas.core.naming import did_you_mean
 from mas.core.options import Options
 from mas.core.policy import Price
+from mas.core.privilege import Privilege
+from mas.core.remote_agent import RemoteAgent
 
 USUAL_ITEMS = 8
 """The most items of a list where the role does not say."""
@@ -20,6 +23,11 @@ ALL_CALLS = 1_000_000
 """The `history` of a role that tools play: more calls than an episode has."""
 CALL, ANSWER = "call", "answer"
 """The routes of a role with tools: its output is a call of one, or anything else."""
+_NOT_SENT = (
+    *("template", "prefill", "adapter", "peer", "temperature", "top_k", "top_p", "min_p", "constraint", "max_tokens"),
+    "stop",
+)
+"""What an agent elsewhere (`a2a`) is not told of."""
 
 
 class Constraint(Options):
@@ -80,8 +88,11 @@ class RoleSpec(Options):
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
         tools: `SERVER.TOOL` -> what models are told of it, of the tools that the role may call; or a list of names.
             Such a role has the routes `call` and `answer`.
-        voice: whether the engine speaks, a person is asked, or the team's servers of tools do what they are called for.
-            The role of a person or of tools has no adapter and is never trained.
+        privileges: `SERVER.TOOL` of its tools -> how often and with which arguments the role may call it; a tool that
+            is not named may be called freely.
+        a2a: the agent elsewhere that plays the role (Agent2Agent protocol); never trained. None: none does.
+        voice: whether the engine speaks, a person is asked, the team's servers of tools do what they are called for, or
+            the agent of `a2a` is asked. The role of any but the engine has no adapter and is never trained.
         price: of its tokens, for budgets in `cost`; None: it has none.
     """
 
@@ -115,7 +126,9 @@ class RoleSpec(Options):
     stop: tuple[str, ...] = ()
     price: Price | None = None
     tools: dict[str, str] = Field(default_factory=dict)
-    voice: Literal["engine", "human", "tools"] = "engine"
+    privileges: dict[str, Privilege] = Field(default_factory=dict)
+    a2a: RemoteAgent | None = None
+    voice: Literal["engine", "human", "tools", "a2a"] = "engine"
 
     @property
     def shows_past(self) -> bool:
@@ -133,13 +146,16 @@ class RoleSpec(Options):
     @model_validator(mode="before")
     @classmethod
     def _written(cls, content: Any) -> Any:
-        """Tools may be a list; and a role that tools play is frozen, and sees all its earlier calls, to count them."""
+        """Tools may be a list; a role that tools play is frozen, and sees all its earlier calls, to count them; a role
+        that an agent elsewhere plays is frozen."""
         if not isinstance(content, Mapping):
             return content
         if isinstance(content.get("tools"), list | tuple):
             content = {**content, "tools": dict.fromkeys(content["tools"], "")}
         if content.get("voice") == "tools":
             content = {"trainable": False, "history": ALL_CALLS, **content}
+        if content.get("a2a") is not None:
+            content = {"voice": "a2a", "trainable": False, **content}
         return content
 
     @model_validator(mode="after")
@@ -148,6 +164,9 @@ class RoleSpec(Options):
             server, dot, tool = name.partition(".")
             if not (server and dot and tool):
                 raise ValueError(f"tool {name!r} is not of the form SERVER.TOOL, with a server of the team's 'tools'")
+        if other := [name for name in self.privileges if name not in self.tools]:
+            hint = did_you_mean(other[0], self.tools)
+            raise ValueError(f"privileges name {other[0]!r}, which is none of the role's tools. {hint}")
         if self.voice == "tools":
             usual = {"type", "view", "voice", "accepts", "price", "trainable", "history"}
             plain = RoleSpec.model_construct()
@@ -158,6 +177,20 @@ class RoleSpec(Options):
                 raise ValueError(f"tools play this role (voice: tools), so that {odd[0]} has no effect: leave it out")
             if self.trainable or self.history != ALL_CALLS:
                 raise ValueError("tools play this role (voice: tools): leave trainable and history out")
+        return self
+
+    @model_validator(mode="after")
+    def _agent_fits(self) -> Self:
+        if (self.voice == "a2a") != (self.a2a is not None):
+            raise ValueError("voice: a2a and a2a go together: name the agent's card with a2a: {url: ADDRESS}")
+        if self.a2a is None:
+            return self
+        plain = RoleSpec.model_construct()
+        odd = [key for key in _NOT_SENT if getattr(self, key) != getattr(plain, key)]
+        if odd:
+            raise ValueError(f"an agent elsewhere plays this role (a2a), so that {odd[0]} has no effect: leave it out")
+        if self.trainable:
+            raise ValueError("an agent elsewhere plays this role (a2a): leave trainable out")
         return self
 
     @model_validator(mode="after")

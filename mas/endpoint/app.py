@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
+from mas.core.remote_agent import WELL_KNOWN
 from mas.endpoint.address import LOCAL, check_host
 from mas.endpoint.client_keys import SCOPE, ClientKeys, ClientLimits
 from mas.endpoint.durable_requests import KeptRequests
@@ -35,6 +36,8 @@ from mas.runtime.human import HumanDesk
 
 MAX_RUNNING = 256
 MAX_WAITING = 1024
+_OPEN = frozenset({"/health", WELL_KNOWN})
+"""Paths that need no key: a client learns from the card that it needs one elsewhere."""
 _PROBE_S = 10.0
 _PROBE = EngineRequest(prompt_ids=(0,), sampling=Sampling(temperature=0.0, max_tokens=1), seeds=(0,))
 """The cheapest question that shows whether an engine works: every vocabulary has an id 0."""
@@ -218,7 +221,7 @@ def cors(origins: frozenset[str]) -> Sequence[Middleware]:
 
 
 class _Door:
-    """Refuses requests to other hosts, of web pages, and without the key; `/health` needs none."""
+    """Refuses requests to other hosts, of web pages, and without the key, which `_OPEN` does not need."""
 
     def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str], metrics: Metrics) -> None:
         self._app = app
@@ -230,7 +233,7 @@ class _Door:
         if scope["type"] == "http":
             try:
                 check_host(Request(scope), self._hosts)
-                if scope["path"] != "/health":
+                if scope["path"] not in _OPEN:
                     scope[SCOPE] = self._keys.client(Request(scope).headers.get("authorization", ""))
             except Refused as error:
                 self._metrics.request("", error.status, 0.0)

@@ -22,6 +22,7 @@ from mas.bus.journal import Journal
 from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
+from mas.endpoint.a2a_server import a2a_routes
 from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
 from mas.endpoint.client_keys import ClientLimits
@@ -33,6 +34,7 @@ from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
+from mas.scenarios.catalogue import summary
 from mas.scenarios.program import ProgramScenario
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
@@ -76,6 +78,7 @@ def serve_run(
     journal: Path | None,
     shows_messages: bool,
     mcp: bool,
+    a2a: bool,
 ) -> None:
     """Serve a run until SIGINT or SIGTERM comes; what is in flight then may end.
 
@@ -83,7 +86,7 @@ def serve_run(
         max_seconds: that a request may take; None: no limit.
         journal: keeps the requests to the team, which go on with the next process; None: they end with this one.
         shows_messages: whether clients may ask for what the team's members say to each other.
-        mcp: also serve the team as a tool, at `/mcp`.
+        mcp: also serve the team as a tool, at `/mcp`. a2a: also serve it as an agent, at `/a2a`.
 
     Raises:
         RunDirectoryError: the run has not learned anything yet. ConfigError: its team cannot be served.
@@ -98,10 +101,13 @@ def serve_run(
             served = replace(served_team(session, base), shows_messages=shows_messages)
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
                 app = _app(served, entrance, max_waiting, max_seconds, desk, kept)
+                gate, routes = app.state.gate, app.router.routes
                 if mcp:
-                    app.router.routes.append(
-                        await stack.enter_async_context(mcp_route(served, app.state.gate, max_seconds))
-                    )
+                    routes.append(await stack.enter_async_context(mcp_route(served, gate, max_seconds)))
+                if a2a:
+                    name, about = setup.scenario.name, summary(setup.scenario)
+                    opened = a2a_routes(served, gate, max_seconds, name, about, has_key=entrance.has_key)
+                    routes.extend(await stack.enter_async_context(opened))
                 stopped = _on_signal()
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered

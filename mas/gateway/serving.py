@@ -78,7 +78,7 @@ def check_program(setup: Setup) -> None:
         ((algorithm.reward.discount < 1 or algorithm.advantage.step is not None) and by_turn,
          "this algorithm follows an episode from turn to turn", "write scenario.options.compare=episode"),
         (algorithm.swap is not None, "algorithm.swap exchanges the adapters of roles", "leave it out"),
-        (any(role.peer for role in setup.team.roles.values()), "peers play roles of a team's graph",
+        (any(role.peer or role.a2a for role in setup.team.roles.values()), "peers and agents elsewhere play a graph",
          "let the program ask them itself"),
         (setup.train.target is not None and setup.scenario.rows is None, "train.target needs tasks that are evaluated",
          "name a file with scenario.options.path"),

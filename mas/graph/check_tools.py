@@ -50,8 +50,10 @@ def _stand_in_problems(spec: TeamSpec, played: Mapping[str, RoleSpec]) -> Iterat
         own = played.get(agent)
         if own is None or other is None:
             continue
-        if own.tools != other.tools or (own.voice == PLAYED) != (other.voice == PLAYED):
-            yield f"agent {agent!r} and its fallback {policy.fallback!r} must have the same tools"
+        if (own.tools, own.privileges) != (other.tools, other.privileges) or (own.voice == PLAYED) != (
+            other.voice == PLAYED
+        ):
+            yield f"agent {agent!r} and its fallback {policy.fallback!r} must have the same tools and privileges"
 
 
 def _edge_problems(spec: TeamSpec, played: Mapping[str, RoleSpec]) -> Iterator[str]:

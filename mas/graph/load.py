@@ -16,6 +16,8 @@ from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
+from mas.core.privilege import Privilege
+from mas.core.remote_agent import RemoteAgent
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
@@ -156,12 +158,17 @@ _SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
 }
 
 
+_OF_A_ROLE: dict[int | str, type[BaseModel]] = {"a2a": RemoteAgent, "privileges": Privilege}
+
+
 def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseModel]:
     """The model that the last key of a place was looked for in."""
     if root is not TeamSpec or len(place) < 2:
         return root
     if place[0] == "policies":
         return Policy if len(place) == 3 else Retries if place[2] == "retries" else Budget
+    if place[0] == "roles" and len(place) > 3 and place[2] in _OF_A_ROLE:
+        return _OF_A_ROLE[place[2]]
     own, nested = _SECTIONS.get(str(place[0]), (root, root))
     return own if len(place) == (2 if place[0] == "budget" else 3) else nested
 

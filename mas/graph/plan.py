@@ -101,14 +101,14 @@ def _starting(spec: TeamSpec, wiring: Wiring, seats: Mapping[str, str]) -> dict[
 
 
 def _written(spec: TeamSpec) -> str:
-    """The whole team as text; journals of teams that were played before `joint`, `seats`, `text`, `tools` and
-    `experiences` were known stay theirs."""
+    """The whole team as text; journals of teams that were played before `joint`, `seats`, `text`, `tools`,
+    `experiences`, `a2a` and `privileges` were known stay theirs."""
     written = spec.model_dump(mode="json")
     for key in ("joint", "seats", "text", "tools"):
         if not written[key]:
             del written[key]
     for role in written["roles"].values():
-        for key in ("experiences", "tools"):
+        for key in ("experiences", "tools", "a2a", "privileges"):
             if not role[key]:
                 del role[key]
     return json.dumps(written, separators=(",", ":"), ensure_ascii=False)

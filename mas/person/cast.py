@@ -16,7 +16,7 @@ from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.build import random_answer
 
-_ASKED: Mapping[str, Any] = {"voice": "human", "trainable": False, "adapter": None, "peer": None}
+_ASKED: Mapping[str, Any] = {"voice": "human", "trainable": False, "adapter": None, "peer": None, "a2a": None}
 """What a role is like that a desk is asked for."""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from mas.config.access import CONFIG_FILE, PLAYS, TEAM_FILE, accesses_of, class_access, is_of_mas, tool_access
+from mas.config.access import CONFIG_FILE, PLAYS, TEAM_FILE, accesses_of, class_access, is_of_mas, team_accesses
 from mas.config.options import SMOLLM2, TINY, Config
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, HubError, RunDirectoryError
@@ -162,7 +162,7 @@ def _team_text(team: TeamSpec) -> bytes:
 
 def _check_no_code(config: Config, team: TeamSpec) -> None:
     """Refuse a team that others could not play without running somebody's code or programs."""
-    found = [*accesses_of(config), *(tool_access(server, f"tools.{name}") for name, server in team.tools.items())]
+    found = [*accesses_of(config), *team_accesses(team)]
     found += [class_access(role.type, f"roles.{name}.type") for name, role in team.roles.items() if ":" in role.type]
     for access in found:
         if access.kind == "code" and not is_of_mas(access):

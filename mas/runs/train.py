@@ -14,7 +14,7 @@ from types import MappingProxyType
 import yaml
 from rich.console import Console
 
-from mas.config.access import TEAM_FILE, accesses_of, class_access, tool_access
+from mas.config.access import TEAM_FILE, accesses_of, class_access, team_accesses
 from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
@@ -259,7 +259,7 @@ def _remember(config: Config, team: TeamSpec, console: Console) -> None:
     types = {role.type for role in team.roles.values() if ":" in role.type}
     try:
         named = [*(class_access(one, "a role") for one in sorted(types))]
-        named += [tool_access(server, "a team") for server in team.tools.values()]
+        named += team_accesses(team)
         remember([*accesses_of(config, Path(config.run_dir)), *named])
     except OSError as error:
         note = f"{trusted_path()} cannot be written ({error.strerror}): later commands on this run need --trust"

@@ -12,7 +12,7 @@ from typing import Self
 from mas.bus.serve import Handler, serve
 from mas.core.bus import Bus
 from mas.core.engine import Engine
-from mas.core.errors import RunError
+from mas.core.errors import ConfigError, RunError
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
@@ -75,6 +75,8 @@ class TeamRuntime(EpisodeRunner):
                 return person(role, desk)
             if role.spec.voice == "tools":
                 return tool_agent(name, role, plan.spec, tools)
+            if role.spec.voice == "a2a" and role.name not in peers:
+                raise ConfigError(f"role {role.name!r} is played by an agent elsewhere (a2a), and no endpoint is open")
             endpoint = peers.get(role.name) or ModelEndpoint(
                 engine=engine, adapter=adapters.get(role.name), chats=chats
             )

@@ -1,15 +1,17 @@
 """The agent that calls tools: it answers a message that is a call with the text of the tool's result.
 
-Whoever sent the message must be allowed to call the tool; what the sender's text says beside that changes nothing.
+Whoever sent the message must be allowed to call the tool, so often and with these arguments; what the sender's text
+says beside that changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RunError, ToolRefused
 from mas.core.messages import Envelope, Note
 from mas.core.naming import local_name
+from mas.core.privilege import Privilege
 from mas.core.role import Message, Role, View
 from mas.core.team import TeamSpec
 from mas.graph.check_tools import callers_of
@@ -30,7 +32,7 @@ class ToolAgent:
     def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools) -> None:
         self.role = role
         self._name, self._tools = name, tools
-        self._allowed = {local_name(caller): other.tools for caller, other in callers_of(team, name).items()}
+        self._callers = {local_name(caller): other for caller, other in callers_of(team, name).items()}
 
     async def handle(self, envelope: Envelope) -> AgentAnswer:
         """Answer one `Ask` with the results of the calls in the new messages."""
@@ -75,12 +77,41 @@ class ToolAgent:
             call = read_call(message.payload.content)
         except ToolRefused as refused:
             return f"error: {refused}"
-        allowed = self._allowed.get(message.sender, {})
-        if call.name not in allowed:
-            named = ", ".join(allowed) or "none"
-            return f"denied: {message.sender!r} may not call {call.name[:100]!r}; it may call: {named}"
+        denial = self._denial(message, earlier, call)
+        if denial is not None:
+            return denial
         number = sum(_is_equal(one, message, call) for one in earlier)
         return await self._tools.call(episode, self._name, call, number)
+
+    def _denial(self, message: Message, earlier: list[Message], call: ToolCall) -> str | None:
+        """What the sender is answered in place of a result; None: it may make this call."""
+        caller = self._callers.get(message.sender)
+        tools = {} if caller is None else caller.tools
+        if caller is None or call.name not in tools:
+            named = ", ".join(tools) or "none"
+            return f"denied: {message.sender!r} may not call {call.name[:100]!r}; it may call: {named}"
+        rule = caller.privileges.get(call.name)
+        if rule is None:
+            return None
+        why = rule.problem(call.arguments)
+        if why is None and rule.most is not None and _made(rule, call.name, message.sender, earlier) >= rule.most:
+            why = f"{rule.most} calls in an episode are allowed"
+        if why is None:
+            return None
+        return rule.instead or f"denied: {message.sender!r} may not call {call.name!r} so: {why}"
+
+
+def _made(rule: Privilege, name: str, sender: str, earlier: Iterable[Message]) -> int:
+    """How many calls of a tool the sender has made that its arguments did not deny."""
+    calls = (_call(one) for one in earlier if one.sender == sender)
+    return sum(call is not None and call.name == name and rule.problem(call.arguments) is None for call in calls)
+
+
+def _call(message: Message) -> ToolCall | None:
+    try:
+        return read_call(message.payload.content)
+    except ToolRefused:
+        return None
 
 
 def _heard(view: View) -> Iterator[tuple[Message, ...]]:
@@ -94,11 +125,8 @@ def _heard(view: View) -> Iterator[tuple[Message, ...]]:
 def _is_equal(other: Message, message: Message, call: ToolCall) -> bool:
     if other == message:
         return True
-    try:
-        made = read_call(other.payload.content)
-    except ToolRefused:
-        return False
-    return made.name == call.name and canonical(made) == canonical(call)
+    made = _call(other)
+    return made is not None and made.name == call.name and canonical(made) == canonical(call)
 
 
 def tool_agent(name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> ToolAgent:

@@ -16,7 +16,7 @@ from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
-from mas.scenarios.registry import SCENARIOS, ScenarioEntry, build_scenario, find_scenario
+from mas.scenarios.registry import SCENARIOS, build_scenario, find_scenario
 from mas.scenarios.user_class import UserScenario
 from mas.scenarios.world import FolderScenario, expert_of
 
@@ -112,7 +112,7 @@ def profile(name: str, size: str | None = None) -> Profile:
         name=name,
         family=entry.family,
         size=next(iter(entry.sizes)) if size is None else size,
-        summary=_summary(entry, scenario),
+        summary=summary(scenario),
         options=_options(entry.options),
         notes=inspect.cleandoc(entry.options.__doc__ or ""),
         sizes={size: dict(changed) for size, changed in entry.sizes.items()},
@@ -127,7 +127,7 @@ def profile(name: str, size: str | None = None) -> Profile:
     )
 
 
-def _summary(entry: ScenarioEntry, scenario: Scenario) -> str:
+def summary(scenario: Scenario) -> str:
     """From the README of the scenario's folder, or of a user's class its docstring; without one from that of the module
     that builds it."""
     if isinstance(scenario, UserScenario):
@@ -135,7 +135,7 @@ def _summary(entry: ScenarioEntry, scenario: Scenario) -> str:
     readme = scenario.folder / "README.md" if isinstance(scenario, FolderScenario) else None
     if readme is not None and readme.is_file():
         return first_paragraph(readme.read_text(encoding="utf-8"))
-    module = inspect.getmodule(entry.build)
+    module = inspect.getmodule(find_scenario(scenario.name).build)
     return first_paragraph(module.__doc__ or "") if module is not None else ""
 
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import anyio
 
+from mas.core.http_bounds import MAX_BYTES, bounded_response
 from mas.core.tool_server import ToolServer
 
 MAX_LINE = 4 * 2**20
 """Bytes of one message."""
-MAX_BYTES = 16 * 2**20
-"""Bytes that a program may send during a call, or that one HTTP response may have."""
 _END_S = 2.0
 """How long a program may take to end once its input is closed."""
 
@@ -178,7 +177,7 @@ async def _http(server: ToolServer, secrets: Mapping[str, str]) -> AsyncIterator
     def client(*_: Any, **__: Any) -> Any:
         made = create_mcp_http_client(headers=headers)
         made.follow_redirects = False  # newer SDKs follow those of the same origin by themselves
-        made.event_hooks = {"response": [_bounded]}
+        made.event_hooks = {"response": [bounded_response]}
         return made
 
     if hasattr(http, "streamable_http_client"):
@@ -188,27 +187,3 @@ async def _http(server: ToolServer, secrets: Mapping[str, str]) -> AsyncIterator
         old: Any = http
         async with old.streamablehttp_client(server.url or "", httpx_client_factory=client) as opened:
             yield opened[0], opened[1]
-
-
-async def _bounded(response: Any) -> None:
-    """Let a response be read to `MAX_BYTES` alone, and only as it is: what is compressed could be of any length."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise ValueError("the server compresses what it sends, and was asked not to")
-    whole = response.stream
-
-    class Bounded(type(whole)):  # type: ignore[misc]
-        def __init__(self) -> None:
-            pass
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = MAX_BYTES
-            async for part in whole:
-                left -= len(part)
-                if left < 0:
-                    raise ValueError(f"a response of the server has more than {MAX_BYTES} bytes")
-                yield part
-
-        async def aclose(self) -> None:
-            await whole.aclose()
-
-    response.stream = Bounded()

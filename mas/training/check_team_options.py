@@ -274,8 +274,9 @@ def check_answers(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpe
             "none (it has no method right_answer): leave it out, or choose a scenario that does, such as retrieval"
         )
     role = team.roles[team.members()[team.output]]
-    if team.joint or role.voice == "human" or role.peer is not None:
-        why = "several say its action" if team.joint else f"{team.output!r} is played by {role.peer or 'a person'}"
+    if team.joint or role.voice in ("human", "a2a") or role.peer is not None:
+        player = role.peer or ("a person" if role.a2a is None else "an agent elsewhere")
+        why = "several say its action" if team.joint else f"{team.output!r} is played by {player}"
         raise ConfigError(
             f"algorithm.reward.gain asks the agent that answers how likely the right answer is, and of team "
             f"{team.name!r} {why}: leave it out, or choose another team"

@@ -17,6 +17,7 @@ from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
 from mas.serving.model import BaseModel, load_text, tiny_text
 from mas.serving.model_text import END, MessageTokenizer, ModelText
+from mas.serving.remote_a2a import A2aEngine
 from mas.serving.remote_chat import ChatEngine
 from mas.serving.remote_completions import OpenAIEngine
 from mas.serving.remote_vllm import RemoteVllmEngine
@@ -142,10 +143,10 @@ def model_text(model: ModelOptions) -> ModelText:
 
 @asynccontextmanager
 async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]:
-    """Role -> endpoint for every role that a peer plays.
+    """Role -> endpoint for every role that a peer, or an agent elsewhere, plays.
 
     Raises:
-        As `start_model_endpoint`.
+        As `start_model_endpoint`, and `A2aEngine.start`.
     """
     team = setup.team
     endpoints: dict[str, ModelEndpoint] = {}
@@ -155,17 +156,23 @@ async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]
                 continue  # an editor's, or a judge's
             endpoints[name] = await start_model_endpoint(options, _peer_model(setup.model, options), f"peers.{name}")
             stack.push_async_callback(endpoints[name].engine.close)
-        yield {name: endpoints[role.peer] for name, role in team.roles.items() if role.peer is not None}
+        agents: dict[str, ModelEndpoint] = {}
+        for name, role in team.roles.items():
+            if role.a2a is not None:
+                agents[name] = ModelEndpoint(engine=await A2aEngine.start(role.a2a, name), chats=True)
+                stack.push_async_callback(agents[name].engine.close)
+        yield agents | {name: endpoints[role.peer] for name, role in team.roles.items() if role.peer is not None}
 
 
 def peer_texts(setup: Setup) -> dict[str, Reading]:
-    """Role -> how its peer reads text, for every role that a peer plays; no server is asked.
+    """Role -> how its peer, or the agent elsewhere, reads text, for every role that one plays; no server is asked.
 
     Raises:
         ModelError: as `model_text`.
     """
     peers = {role: setup.peers[spec.peer] for role, spec in setup.team.roles.items() if spec.peer is not None}
-    return {
+    agents = {role: _Messages(MessageTokenizer()) for role, spec in setup.team.roles.items() if spec.a2a is not None}
+    return agents | {
         role: _Messages(MessageTokenizer()) if options.api == "chat" else model_text(_peer_model(setup.model, options))
         for role, options in peers.items()
     }

@@ -80,11 +80,12 @@ class Setup:
 
     @property
     def role_keys(self) -> tuple[str, ...]:
-        """The names of variables that hold the keys of servers whose models play roles."""
-        played = {role.peer for role in self.team.roles.values()}
-        return tuple(
-            sorted({one.key_env for name, one in self.peers.items() if name in played and one.key_env is not None})
-        )
+        """The names of variables that hold the keys of servers whose models, and of agents who, play roles."""
+        roles = self.team.roles.values()
+        played = {role.peer for role in roles}
+        keys = {one.key_env for name, one in self.peers.items() if name in played}
+        keys |= {role.a2a.key_env for role in roles if role.a2a is not None}
+        return tuple(sorted(key for key in keys if key is not None))
 
     @property
     def is_served_elsewhere(self) -> bool:

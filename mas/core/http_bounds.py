@@ -1,0 +1,35 @@
+"""A bound of what an HTTP server that is not trusted may send: a hook of an `httpx` client for its responses."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+MAX_BYTES = 16 * 2**20
+"""Bytes of one response; of a program, those that it may send during a call."""
+
+
+async def bounded_response(response: Any) -> None:
+    """Let a response be read to `MAX_BYTES` alone, and only as it is: what is compressed could be of any length.
+
+    Raises:
+        ValueError: it is compressed; when it is read: it is longer.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ValueError("the server compresses what it sends, and was asked not to")
+    whole = response.stream
+
+    class Bounded(type(whole)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = MAX_BYTES
+            async for part in whole:
+                left -= len(part)
+                if left < 0:
+                    raise ValueError(f"a response of the server has more than {MAX_BYTES} bytes")
+                yield part
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
