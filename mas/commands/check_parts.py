@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from mas.algorithms.registry import find_algorithm
-from mas.commands.check import CheckedProperty, Part
+from mas.commands.check import CheckedProperty, Part, Status
 from mas.config.load import load_config
 from mas.config.options import TinyOptions
 from mas.config.plain_values import literal
@@ -53,7 +53,7 @@ def checked(part: Part, overrides: Sequence[str]) -> Iterator[CheckedProperty]:
     suites = {"scenario": _of_scenario, "role": _of_role, "algorithm": _of_algorithm, "team": _of_team}
     for finding in suites[part.kind](part.name, overrides):
         may_lack = part.kind == "scenario" and finding.name in _MAY_LACK
-        status = "ok" if finding.why is None else "note" if may_lack else "failed"
+        status: Status = "ok" if finding.why is None else "note" if may_lack else "failed"
         yield CheckedProperty(part=part.name, kind=part.kind, name=finding.name, status=status, why=finding.why or "")
 
 
