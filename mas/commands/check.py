@@ -24,6 +24,7 @@ from mas.scenarios import user_class
 from mas.scenarios.catalogue import scenario_names
 
 Kind = Literal["scenario", "role", "algorithm", "team"]
+Status = Literal["ok", "failed", "note"]
 _TEAM_FILES = (".yaml", ".yml")
 _EXAMPLE = "path/file.py:NAME"
 
@@ -42,7 +43,7 @@ class CheckedProperty(msgspec.Struct, frozen=True, kw_only=True):
     part: str
     kind: Kind
     name: str
-    status: Literal["ok", "failed", "note"]
+    status: Status
     why: str = ""
 
 

@@ -2,13 +2,13 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from mas.algorithms.registry import find_algorithm
-from mas.commands.check import CheckedProperty, Part
+from mas.commands.check import CheckedProperty, Part, Status
 from mas.config.load import load_config
 from mas.config.options import TinyOptions
 from mas.config.plain_values import literal
@@ -53,7 +53,7 @@ def checked(part: Part, overrides: Sequence[str]) -> Iterator[CheckedProperty]:
     suites = {"scenario": _of_scenario, "role": _of_role, "algorithm": _of_algorithm, "team": _of_team}
     for finding in suites[part.kind](part.name, overrides):
         may_lack = part.kind == "scenario" and finding.name in _MAY_LACK
-        status = "ok" if finding.why is None else "note" if may_lack else "failed"
+        status: Status = "ok" if finding.why is None else "note" if may_lack else "failed"
         yield CheckedProperty(part=part.name, kind=part.kind, name=finding.name, status=status, why=finding.why or "")
 
 
@@ -117,7 +117,7 @@ def _of_team(name: str, overrides: Sequence[str]) -> Iterator[PropertyFinding]:
         return
     for role, spec in load_team(name).roles.items():
         if spec.voice != "tools":
-            yield held(f"role {role} keeps the contract of roles", lambda role=role, spec=spec: _keeps(role, spec))
+            yield held(f"role {role} keeps the contract of roles", partial(_keeps, role, spec))
     if any(word.startswith("scenario=") for word in overrides):
         yield from _played(name, _scenario_of(overrides))
 
@@ -173,7 +173,7 @@ def _of_algorithm(name: str, overrides: Sequence[str]) -> Iterator[PropertyFindi
     if alone is not None:
         yield held(
             f"an update with algorithm.roles=[{role}] changes the adapter {adapter} and no other",
-            lambda: _check_changed(replace(alone), {adapter}),
+            lambda: _check_changed(alone, {adapter}),
         )
 
 

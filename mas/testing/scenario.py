@@ -49,7 +49,7 @@ async def play_scripted(scenario: Scenario, team: TeamSpec, split: Split, index:
     legal = sorted({text for seat in environment.to_move() for text in environment.legal(seat) or ()})
 
     def answer(prompt: str, role: str | None, seed: int) -> str:
-        return random_answer(roles[role or ""], Random(derive_seed(role, seed)), legal) or "1"
+        return random_answer(roles[role or ""], Random(derive_seed(role or "", seed)), legal) or "1"
 
     async def decide(point: DecisionPoint) -> Payload:
         seed = derive_seed(split, index, point.turn, point.agent, point.flow.visits(point.agent))

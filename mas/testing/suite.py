@@ -8,6 +8,7 @@ import ast
 import itertools
 import linecache
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -31,7 +32,7 @@ def properties(suite: object) -> Iterator[PropertyFinding]:
     names = dict.fromkeys(name for kind in reversed(type(suite).__mro__) for name in vars(kind))
     for name in names:
         if name.startswith("test_"):
-            yield held(name.removeprefix("test_").replace("_", " "), lambda name=name: _run(getattr(suite, name)))
+            yield held(name.removeprefix("test_").replace("_", " "), partial(_run, getattr(suite, name)))
 
 
 def held(name: str, check: Callable[[], object]) -> PropertyFinding:
