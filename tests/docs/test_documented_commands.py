@@ -88,7 +88,7 @@ def write_files(page: str, folder: Path) -> None:
     if not (folder / "examples").exists():
         copytree(ROOT / "examples", folder / "examples")
     lines = [line for block in blocks(page, "bash") for line in block.text.splitlines()]
-    for script, made in re.findall(r"^python (\S+\.py) > (\S+)$", "\n".join(lines), re.MULTILINE):
+    for script, made in re.findall(r"^python ((?:examples/)?\w+\.py) > (\S+)$", "\n".join(lines), re.MULTILINE):
         with (folder / made).open("w") as file:
             subprocess.run([sys.executable, folder / script], check=True, stdout=file)
 
