@@ -7,7 +7,7 @@ from typing import Final
 
 _SERIES = re.compile(r"--series-[0-7]: (#[0-9a-f]{6})")
 LIGHT: Final = tuple(_SERIES.findall(resources.files("mas.observe").joinpath("palette.css").read_text("utf-8"))[:8])
-"""Those of `palette.css` on white, and on the soft ground of conversations (#f1f3f6): contrast 4.6 or more, where WCAG 2.2
+"""Those of `palette.css` on white, and on the soft ground of conversations (#f1f3f6): contrast 4.6 or more; WCAG 2.2
 asks for 4.5. The same hues follow there for dark mode, on #1f252d: contrast 6.3 or more."""
 
 
