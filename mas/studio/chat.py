@@ -128,8 +128,9 @@ class _ChatPages:
         except OpenAIError as error:
             problem = self._said(error)
         models.sort(key=lambda one: _KINDS.index(one["kind"]) if one["kind"] in _KINDS else len(_KINDS))
-        values = {"models": models, "problem": problem, "served": self._served, "token": self._token}
-        return self._studio.page(request, "chat.html", **values)
+        return self._studio.page(
+            request, "chat.html", models=models, problem=problem, served=self._served, token=self._token
+        )
 
     async def answer(self, request: Request) -> Response:
         """The next answer of a conversation, line by line in JSON: parts of it, what members say, or a problem."""

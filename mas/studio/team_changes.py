@@ -364,7 +364,7 @@ class _TeamDumper(yaml.SafeDumper):
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)  # type: ignore[no-untyped-call]  # types-PyYAML leaves it untyped
+        super().increase_indent(flow, False)
 
 
 def _written_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:

@@ -57,7 +57,9 @@ def _plan_of(spec: TeamSpec) -> tuple[TeamPlan | None, Roles]:
 
 def _travel(spec: TeamSpec, plan: TeamPlan | None, roles: Roles, turn: int, lines: Sequence[Line]) -> Travel:
     quiet = [agent for agent in spec.members() if agent not in {agent_of(line.agent) for line in lines}]
-    for silent in ((), tuple(quiet)) if plan is not None else ():
+    for silent in ((), tuple(quiet)):
+        if plan is None:
+            break
         try:
             began, *edges = _played(plan, roles, lines, silent)
         except MasError:

@@ -73,9 +73,9 @@ def read_team(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         try:
             node = loader.get_single_node()
             _check_values(node)
-            content = None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+            content = None if node is None else loader.construct_document(node)
         finally:
-            loader.dispose()  # type: ignore[no-untyped-call]
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)

@@ -112,17 +112,19 @@ class _TeamPages:
         sample: Mapping[str, Any] = samples[number] if samples else {}
         lines, scenes = _conversation(sample)
         answer = self._checker.ask(TeamQuestion(text=_team_text(run), lines=lines))
-        values = {
-            "answer": answer,
-            "svg": Markup(answer.svg),
-            "samples": [_episode_title(one) for one in samples],
-            "number": number,
-            "outcome": _outcome(sample),
-            "steps": _steps(answer, lines, scenes, run.looks),
-            "is_exact": all(one.is_exact for one in answer.travels),
-            "cut": len(sample.get("lines", ())) - len(lines),
-        }
-        return self._studio.page(request, "team_run.html", run=run, **values)
+        return self._studio.page(
+            request,
+            "team_run.html",
+            run=run,
+            answer=answer,
+            svg=Markup(answer.svg),
+            samples=[_episode_title(one) for one in samples],
+            number=number,
+            outcome=_outcome(sample),
+            steps=_steps(answer, lines, scenes, run.looks),
+            is_exact=all(one.is_exact for one in answer.travels),
+            cut=max(len(all_lines) - _MOST_LINES, 0) if isinstance(all_lines := sample.get("lines"), list) else 0,
+        )
 
     def edit(self, request: Request) -> Response:
         """The editor, with a shipped team (`from`), a run's (`run`), or a first one in it."""

@@ -305,6 +305,7 @@ async def test_damaged_runs_are_shown_as_far_as_possible(runs: Path, tmp_path: P
         ("bomb", "a: &a [x]\nb: *a\nroles: /etc/passwd\n", "not json\n{}\n"),
         ("empty", "", ""),
         ("odd", TEAM, json.dumps({"step": 1, "lines": [{"turn": "x"}], "scenes": 3}) + "\n"),
+        ("number", TEAM, json.dumps({"step": 1, "lines": 3, "rewards": [], "task": HOSTILE}) + "\n"),
         ("foreign", TEAM.replace("type: planner", "type: 'evil.py:P'"), ""),
     ):
         run = tmp_path / name
@@ -321,6 +322,7 @@ async def test_damaged_runs_are_shown_as_far_as_possible(runs: Path, tmp_path: P
             ("bomb", 422, "damaged"),
             ("empty", 200, "a mapping of keys"),
             ("odd", 200, "planner"),
+            ("number", 200, "&lt;img src=x"),
             ("foreign", 200, "does not import"),
             ("linked", 422, "link"),
         ):
