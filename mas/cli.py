@@ -56,6 +56,7 @@ from mas.scenarios import SCENARIOS
 from mas.scenarios.command import scenarios
 from mas.scenarios.team_lookup import named_team
 from mas.study.command import curves, study
+from mas.tinker.command import tinker
 
 app = typer.Typer(
     name="mas",
@@ -85,6 +86,7 @@ app.command()(algorithms)
 app.command()(sandbox)
 app.command()(mcp)
 app.command()(gateway)
+app.command()(tinker)
 app.command()(tools)
 
 
@@ -347,7 +349,18 @@ def show_config(overrides: Overrides = None) -> None:
 
 _PANELS = {
     "Look": ("scenarios", "algorithms", "graph", "tools", "config", "doctor", "play"),
-    "Train and measure": ("train", "gateway", "eval", "run", "report", "curves", "timeline", "export", "base"),
+    "Train and measure": (
+        "train",
+        "gateway",
+        "tinker",
+        "eval",
+        "run",
+        "report",
+        "curves",
+        "timeline",
+        "export",
+        "base",
+    ),
     "Compare": ("demo", "study", "league", "bench"),
     "Serve and spread": ("serve", "mcp", "agent", "stop", "broker", "deadletters", "sandbox", "cluster"),
 }
