@@ -51,8 +51,8 @@ def tinker(
     console = Console()
     with bind(host, port, has_key=key is not None) as listener:
         tell_loading(console, "the Tinker API", setup)
-        from mas.tinker.serving import serve_tinker
         from mas.tinker.service import TinkerLimits
+        from mas.tinker.serving import serve_tinker
         from mas.training.base import open_base
 
         base = open_base(setup, lambda text: console.print(Text(printable(text), style="dim")), is_trained=True)

@@ -1,4 +1,4 @@
-"""What clients of the Tinker API have here: sessions, models that they train, what they sample with, and their requests.
+"""What clients of the Tinker API have here: sessions, models in training, what is sampled with, and requests.
 
 Everything that a session made ends with it, but for saved weights. Models compute in one thread, one request after the
 other; the engine samples beside it.

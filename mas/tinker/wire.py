@@ -127,7 +127,7 @@ def _tensor(message: pb.Tensor, where: str) -> Array:
     is_whole = len(shape) == 2 and shape[0] * shape[1] <= _MOST_DENSE and len(rows) == shape[0] + 1
     if not is_whole or rows[0] != 0 or (counts < 0).any() or not (rows[-1] == len(values) == len(columns)):
         raise RefusedRequest(f"{where}: its rows do not fit its shape {[*shape]}")
-    if len(columns) and not (0 <= columns.min() and columns.max() < shape[1]):
+    if len(columns) and not (columns.min() >= 0 and columns.max() < shape[1]):
         raise RefusedRequest(f"{where}: a column is outside 0 to {shape[1] - 1}")
     dense = np.zeros(shape, dtype)
     dense[np.repeat(np.arange(shape[0]), counts), columns] = values

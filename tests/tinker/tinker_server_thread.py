@@ -13,8 +13,8 @@ import tinker
 
 from mas.endpoint.command import Entrance
 from mas.serving.model import BaseModel
-from mas.tinker.serving import tinker_server
 from mas.tinker.service import TinkerLimits, TinkerService
+from mas.tinker.serving import tinker_server
 
 KEY = "tml-test"
 logging.getLogger("tinker").setLevel(logging.ERROR)
