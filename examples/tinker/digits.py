@@ -1,4 +1,4 @@
-"""Reinforcement learning with the SDK `tinker` (0.38) on a server of `mas tinker`: answers with many digits are rewarded.
+"""Reinforcement learning with the SDK `tinker` (0.38) on a server of `mas tinker`: digits in answers are rewarded.
 
     mas tinker model=smollm2
     python examples/tinker/digits.py
@@ -32,7 +32,9 @@ def datum(prompt: list[int], one: types.SampledSequence, advantage: float) -> ty
     )
 
 
-def train(client: tinker.ServiceClient, base: str, *, steps: int, group: int, max_tokens: int, lr: float) -> list[float]:
+def train(
+    client: tinker.ServiceClient, base: str, *, steps: int, group: int, max_tokens: int, lr: float
+) -> list[float]:
     """The mean reward of every step."""
     training = client.create_lora_training_client(base_model=base, rank=8, seed=0).result()
     tokenizer = training.get_tokenizer()
@@ -69,7 +71,9 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1e-3)
     given = parser.parse_args()
-    models = tinker.RestClient(base_url=given.url, api_key=given.key).get_server_capabilities().result().supported_models
+    models = (
+        tinker.RestClient(base_url=given.url, api_key=given.key).get_server_capabilities().result().supported_models
+    )
     base = models[0].model_name
     assert base is not None
     with tinker.ServiceClient(base_url=given.url, api_key=given.key) as client:

@@ -14,9 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-
 from mas.core.errors import CheckpointError, RefusedRequest
 from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import from_directory, to_files
@@ -57,10 +54,10 @@ class CheckpointPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedAdapter:
-    """`optimiser`: None where only weights were saved, or wanted."""
+    """`optimiser`: see `ClientAdapter.optimiser_file`; None where it is not wanted."""
 
     weights: AdapterWeights
-    optimiser: Mapping[str, Any] | None
+    optimiser: bytes | None
 
 
 class CheckpointFolder:
@@ -104,7 +101,7 @@ class CheckpointFolder:
         }
         files = to_files(adapter.weights, self._base.origin) | {_META: json.dumps(meta, indent=1).encode()}
         if path.kind == TRAINING:
-            files[_OPTIMISER] = safetensors.torch.save(adapter.optimiser_tensors())
+            files[_OPTIMISER] = adapter.optimiser_file()
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_directory_atomic(place, files)
@@ -128,8 +125,8 @@ class CheckpointFolder:
         if optimiser and path.kind != TRAINING:
             raise RefusedRequest(f"{path} has no state of an optimiser: load weights alone, or a path of /{TRAINING}/")
         try:
-            state = safetensors.torch.load_file(place / _OPTIMISER) if optimiser else None
-        except (OSError, safetensors.SafetensorError) as error:
+            state = (place / _OPTIMISER).read_bytes() if optimiser else None
+        except OSError as error:
             raise CheckpointError(f"{place / _OPTIMISER} cannot be read: {error}") from error
         return SavedAdapter(weights=from_directory(place, self._base.bank), optimiser=state)
 

@@ -15,6 +15,8 @@ from mas.endpoint.errors import Refused, refusal
 
 MOST_PENDING = 4096
 """Requests that wait or are carried out."""
+MOST_PENDING_BYTES = 2**30
+"""Of the bodies of those requests."""
 MOST_KEPT = 8192
 MOST_KEPT_BYTES = 256 * 2**20
 """Of answers that are kept for clients that fetch them again; the oldest go first."""
@@ -27,6 +29,7 @@ Answer = bytes | dict[str, Any]
 class _Entry:
     digest: bytes
     task: asyncio.Task[Answer]
+    size: int
     is_counted: bool = False
 
 
@@ -38,11 +41,12 @@ def failed(error: Exception) -> dict[str, str]:
 
 
 class Futures:
-    """All requests of a server, in the order in which they came."""
+    """All requests of a server, in the order in which they came. `fetching`: how many answers are waited for now."""
 
     def __init__(self) -> None:
+        self.fetching = 0
         self._entries: dict[str, _Entry] = {}
-        self._pending = 0
+        self._pending = self._pending_bytes = 0
         self._bytes = 0
         self._closed = False
 
@@ -59,11 +63,12 @@ class Futures:
             return key
         if self._closed:
             raise Refused(503, "the server is closing", code="closing")
-        if self._pending >= MOST_PENDING:
+        if self._pending >= MOST_PENDING or self._pending_bytes + len(body) > MOST_PENDING_BYTES:
             raise Refused(429, f"{self._pending} requests are under way here: come again later", code="busy")
         self._pending += 1
+        self._pending_bytes += len(body)
         task = asyncio.create_task(_answered(work), name=f"tinker-{key}")
-        self._entries[key] = entry = _Entry(digest, task)
+        self._entries[key] = entry = _Entry(digest, task, len(body))
         task.add_done_callback(lambda _: self._ended(entry))
         return key
 
@@ -76,7 +81,11 @@ class Futures:
         entry = self._entries.get(key)
         if entry is None:
             raise Refused(410, f"no request {key[:200]!r} is kept here; its answer may have been dropped as an old one")
-        await asyncio.wait([entry.task], timeout=wait_s)
+        self.fetching += 1
+        try:
+            await asyncio.wait([entry.task], timeout=wait_s)
+        finally:
+            self.fetching -= 1
         if not entry.task.done():
             return None
         return _stopped() if entry.task.cancelled() else entry.task.result()
@@ -97,6 +106,7 @@ class Futures:
 
     def _ended(self, entry: _Entry) -> None:
         self._pending -= 1
+        self._pending_bytes -= entry.size
         self._bytes += _size(entry.task)
         entry.is_counted = True
         while self._bytes > MOST_KEPT_BYTES or len(self._entries) - self._pending > MOST_KEPT:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from tinker import types
 
 from mas.config.options import LearnerOptions, LoraOptions
@@ -104,9 +103,7 @@ class TinkerService:
         self._sessions: dict[str, ClientSession] = {}
         self._making = 0
         self._joined: dict[str, int] = {}
-        self._thread = ThreadPoolExecutor(
-            1, "mas-tinker", initializer=torch.set_num_threads, initargs=(self.base.options.threads,)
-        )
+        self._thread = ThreadPoolExecutor(1, "mas-tinker")
 
     async def close(self) -> None:
         """End all requests and wait for what computes."""

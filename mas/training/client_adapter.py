@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mas.config.options import LearnerOptions
-from mas.core.errors import RefusedRequest, TrainingError
+from mas.core.errors import CheckpointError, RefusedRequest, TrainingError
 from mas.serving.adapter_weights import AdapterWeights, segments_of
 from mas.serving.logits import Head, Picks, pick
 from mas.serving.model import BaseModel
@@ -114,6 +116,7 @@ class ClientAdapter:
         loss = find_client_loss(loss_name)
         if not data:
             raise RefusedRequest("no data: send at least one datum")
+        torch.set_num_threads(self.base.options.threads)
         settings = loss.settings(loss_name, config, frozenset.intersection(*(frozenset(one.inputs) for one in data)))
         for number, datum in enumerate(data):
             self._check(number, datum, loss_name, loss)
@@ -242,28 +245,43 @@ class ClientAdapter:
             self._failed = ""
         return norm
 
-    def optimiser_tensors(self) -> dict[str, Tensor]:
-        """The state of AdamW; see `mas.training.optimiser`."""
-        return optimiser_tensors(self._optimiser, self.weights.parameters())
+    def optimiser_file(self) -> bytes:
+        """The state of AdamW as safetensors."""
+        return safetensors.torch.save(optimiser_tensors(self._optimiser, self.weights.parameters()))
 
-    def restore(self, weights: AdapterWeights, optimiser: Mapping[str, Tensor] | None) -> None:
+    def restore(self, weights: AdapterWeights, optimiser: bytes | None) -> None:
         """Continue from other weights of the same shape; the gradient is gone then.
 
         Args:
-            optimiser: of `optimiser_tensors`; None: AdamW begins anew.
+            optimiser: of `optimiser_file`; None: AdamW begins anew.
 
         Raises:
-            RefusedRequest: the shapes differ.
+            RefusedRequest: the shapes differ. CheckpointError: the state is damaged, or of another adapter.
         """
         if [one.shape for one in weights.parameters()] != [one.shape for one in self.weights.parameters()]:
             raise RefusedRequest(
                 f"the checkpoint has rank {weights.options.rank} on {len(weights.pairs)} layers and this model rank "
                 f"{self.weights.options.rank} on {len(self.weights.pairs)}: make a model from the checkpoint instead"
             )
+        state = {} if optimiser is None else self._state(optimiser)
         self.weights.approach(weights, 1)
-        restore_optimiser(self._optimiser, self.weights.parameters(), optimiser or {})
+        restore_optimiser(self._optimiser, self.weights.parameters(), state)
         self._optimiser.zero_grad(set_to_none=True)
         self._failed = ""
+
+    def _state(self, content: bytes) -> dict[str, Tensor]:
+        parameters = self.weights.parameters()
+        try:
+            tensors = safetensors.torch.load(content)
+            fits = all(
+                tensor.ndim == 0 or tensor.shape == parameters[int(name.partition(".")[0])].shape
+                for name, tensor in tensors.items()
+            )
+        except (safetensors.SafetensorError, ValueError, IndexError) as error:
+            raise CheckpointError(f"the optimiser's state cannot be read: {error}") from error
+        if not fits:
+            raise CheckpointError("the optimiser's state is of another adapter")
+        return tensors
 
 
 def _picks(data: Sequence[ClientDatum], device: torch.device) -> Picks:

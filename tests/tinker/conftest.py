@@ -8,7 +8,7 @@ from conftest import BaseFor
 pytest.importorskip("tinker", reason="the package tinker is not installed: pip install 'mas[tinker]'")
 
 import tinker
-from tinker_server_thread import RunningTinker, running_tinker
+from tinker_server_thread import RunningTinker, closing_pools, running_tinker
 
 from mas.serving.model import BaseModel
 
@@ -22,6 +22,12 @@ def base(base_for: BaseFor) -> BaseModel:
 def server(base: BaseModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTinker]:
     with running_tinker(base, tmp_path_factory.mktemp("tinker"), models=64) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _closed_pools() -> Iterator[None]:
+    with closing_pools():
+        yield
 
 
 @pytest.fixture

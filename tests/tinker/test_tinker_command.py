@@ -65,7 +65,9 @@ def test_a_key_that_the_sdk_would_not_send_is_refused(mas: Callable[..., Ran], m
     assert "other-key" not in ended.err
 
 
-def test_without_the_package_the_error_names_the_extra(mas: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra(
+    mas: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mas.tinker.command.find_spec", lambda name: None)
     assert "pip install 'mas[tinker]'" in mas("tinker").err
 

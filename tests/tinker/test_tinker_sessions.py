@@ -277,18 +277,20 @@ def test_a_sample_that_nobody_waits_for_is_stopped(server: RunningTinker, http: 
 
 
 def test_clients_that_wait_are_told_when_the_server_ends(base: BaseModel, tmp_path: Path) -> None:
-    with (
-        running_tinker(base, tmp_path) as server,
-        httpx.Client(base_url=f"{server.address}/api/v1", timeout=60) as http,
-    ):
-        model = model_of(http, server.base, session_of(http))
-        key = http.post("/optim_step", json={"model_id": model, "seq_id": 2, "adam_params": {}}).json()["request_id"]
-        found: list[httpx.Response] = []
-        asking = threading.Thread(
-            target=lambda: found.append(http.post("/retrieve_future", json={"request_id": key})), name="asks"
-        )
+    found: list[httpx.Response] = []
+    with running_tinker(base, tmp_path) as server:
+        address = f"{server.address}/api/v1"
+        with httpx.Client(base_url=address) as http:
+            model = model_of(http, server.base, session_of(http))
+            asked = {"model_id": model, "seq_id": 2, "adam_params": {}}
+            key = http.post("/optim_step", json=asked).json()["request_id"]
+
+        def ask() -> None:
+            found.append(httpx.post(f"{address}/retrieve_future", json={"request_id": key}, timeout=60))
+
+        asking = threading.Thread(target=ask, name="asks")
         asking.start()
-        while not server.service.futures._entries:
+        while server.service.futures.fetching == 0:
             time.sleep(0.01)
         began = time.monotonic()
     asking.join(30)

@@ -348,7 +348,7 @@ def datum(tokens: list[int], **inputs: Any) -> types.Datum:
 
 
 WRONG: Mapping[str, tuple[types.Datum, str, dict[str, float] | None, str]] = {
-    "no such loss": (datum([3], target_tokens=[4], weights=[1.0]), "crossentropy", None, "Did you mean cross_entropy"),
+    "no such loss": (datum([3], target_tokens=[4], weights=[1.0]), "crossentropy", None, "Did you mean"),
     "no weights": (datum([3], target_tokens=[4]), "cross_entropy", None, "datum 0 has no 'weights'"),
     "no targets": (datum([3], weights=[1.0]), "cross_entropy", None, "datum 0 has no target_tokens"),
     "more than wanted": (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tinker
+from tinker.lib.internal_client_holder import ClientConnectionPool, InternalClientHolder
 
 from mas.endpoint.command import Entrance
 from mas.serving.model import BaseModel
@@ -18,6 +19,27 @@ from mas.tinker.serving import tinker_server
 
 KEY = "tml-test"
 logging.getLogger("tinker").setLevel(logging.ERROR)
+
+
+@contextmanager
+def closing_pools() -> Iterator[None]:
+    """At the end of the block, close what the SDK asked servers for their configuration with, and never closes."""
+    made: list[tuple[InternalClientHolder, ClientConnectionPool]] = []
+    create = InternalClientHolder._create_client_connection_pool
+
+    def noted(holder: InternalClientHolder, **more: Any) -> ClientConnectionPool:
+        pool = create(holder, **more)
+        if more["max_requests_per_client"] == 1 and "client_config" in more and more["client_config"] is not None:
+            made.append((holder, pool))
+        return pool
+
+    InternalClientHolder._create_client_connection_pool = noted  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        InternalClientHolder._create_client_connection_pool = create  # type: ignore[method-assign]
+        for holder, pool in made:
+            asyncio.run_coroutine_threadsafe(pool.close(), holder.get_loop()).result(timeout=30)
 
 
 @dataclass
