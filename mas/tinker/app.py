@@ -25,7 +25,7 @@ from mas.endpoint.limits import ConnectionGate
 from mas.endpoint.request_lifecycle import BODY_S, GONE
 from mas.tinker.checkpoints import CheckpointPath
 from mas.tinker.service import TinkerService
-from mas.tinker.wire import PROTOBUF, ForwardBackward, read_json
+from mas.tinker.wire import PROTOBUF, ForwardBackward, RequestT, read_json
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""
@@ -218,20 +218,26 @@ class TinkerPages:
         return _future(self._service.forward_backward(asked, body), model_id=asked.message.model_id)
 
     async def optim_step(self, request: Request) -> Response:
-        body = await _json(request)
-        return _future(self._service.optim_step(read_json(types.OptimStepRequest, body), body))
+        return await self._in_turn(request, types.OptimStepRequest, self._service.optim_step)
 
     async def save_weights(self, request: Request) -> Response:
-        body = await _json(request)
-        return _future(self._service.save_weights(read_json(types.SaveWeightsRequest, body), body))
+        return await self._in_turn(request, types.SaveWeightsRequest, self._service.save_weights)
 
     async def load_weights(self, request: Request) -> Response:
-        body = await _json(request)
-        return _future(self._service.load_weights(read_json(types.LoadWeightsRequest, body), body))
+        return await self._in_turn(request, types.LoadWeightsRequest, self._service.load_weights)
 
     async def save_for_sampler(self, request: Request) -> Response:
+        return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.save_for_sampler)
+
+    async def _in_turn(
+        self, request: Request, kind: type[RequestT], begin: Callable[[RequestT, bytes], str]
+    ) -> Response:
         body = await _json(request)
-        return _future(self._service.save_for_sampler(read_json(types.SaveWeightsForSamplerRequest, body), body))
+        try:
+            asked = read_json(kind, body)
+        except Refused as error:
+            return _future(self._service.refuse(body, error))
+        return _future(begin(asked, body))
 
     async def create_sampling(self, request: Request) -> Response:
         asked = read_json(types.CreateSamplingSessionRequest, await _json(request))

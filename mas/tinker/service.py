@@ -5,6 +5,7 @@ other; the engine samples beside it.
 """
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -275,6 +276,26 @@ class TinkerService:
 
         return self.futures.begin(f"{name}:{number}", body, turn)
 
+    def refuse(self, body: bytes, error: Refused) -> str:
+        """A request that cannot be read fails in its turn, if it can be seen whose it is: those after it would wait for
+        it for ever.
+
+        Raises:
+            Refused: `error`, where it cannot.
+        """
+        try:
+            given = json.loads(body)
+        except (ValueError, RecursionError):
+            raise error from None
+        name, number = (given.get("model_id"), given.get("seq_id")) if isinstance(given, dict) else (None, None)
+        if not isinstance(name, str) or name not in self.models or not isinstance(number, int):
+            raise error
+
+        async def work(model: TrainedModel) -> Answer:
+            raise error
+
+        return self.in_turn(name, number, body, work)
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         """What a model computes."""
         return await finished(self._thread, work)
@@ -286,7 +307,7 @@ class TinkerService:
         async def work(model: TrainedModel) -> Answer:
             def compute() -> bytes:
                 output = model.adapter.compute(
-                    request.data(), message.loss_fn, request.config, backward=not message.forward_only
+                    request.data, message.loss_fn, request.config, backward=not message.forward_only
                 )
                 return forward_backward_bytes(output)
 
@@ -318,7 +339,8 @@ class TinkerService:
         """With the state of the optimiser."""
 
         async def work(model: TrainedModel) -> Answer:
-            path = CheckpointPath.read(f"tinker://{model.id}/{TRAINING}/{request.path or f'{request.seq_id:06d}'}")
+            name = f"{request.seq_id:06d}" if request.path is None else request.path
+            path = CheckpointPath.read(f"tinker://{model.id}/{TRAINING}/{name}")
             await self.in_thread(
                 lambda: self.folder.save(
                     path,

@@ -95,16 +95,24 @@ class ClientAdapter:
         self._failed = ""
 
     def compute(
-        self, data: Sequence[ClientDatum], loss_name: str, config: Mapping[str, float | str], *, backward: bool
+        self,
+        read: Callable[[], Sequence[ClientDatum]],
+        loss_name: str,
+        config: Mapping[str, float | str],
+        *,
+        backward: bool,
     ) -> ClientLossOutput:
         """The loss of data; with `backward` its gradient is added to that of before.
+
+        Args:
+            read: gives the data; what it raises fails the next step, as all else.
 
         Raises:
             RefusedRequest: the data or settings do not fit the loss or the model.
             TrainingError: the loss is not finite.
         """
         try:
-            return self._compute(data, loss_name, config, backward)
+            return self._compute(read(), loss_name, config, backward)
         except Exception as error:
             if backward:
                 self._failed = str(error)
