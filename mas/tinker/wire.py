@@ -5,7 +5,7 @@ Shape legend: T tokens of a datum, K targets at each place.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -20,7 +20,7 @@ from mas.endpoint.errors import Refused
 from mas.training.client_adapter import ClientDatum, ClientLossOutput
 
 PROTOBUF = "application/x-protobuf"
-_DTYPES = {
+_DTYPES: Mapping[int, np.dtype[Any]] = {
     pb.DTYPE_FLOAT32: np.dtype("<f4"),
     pb.DTYPE_INT64: np.dtype("<i8"),
     pb.DTYPE_INT32: np.dtype("<i4"),
@@ -129,7 +129,7 @@ def _tensor(message: pb.Tensor, where: str) -> Array:
         raise RefusedRequest(f"{where}: its rows do not fit its shape {[*shape]}")
     if len(columns) and not (columns.min() >= 0 and columns.max() < shape[1]):
         raise RefusedRequest(f"{where}: a column is outside 0 to {shape[1] - 1}")
-    dense = np.zeros(shape, dtype)
+    dense: Array = np.zeros(shape, dtype)
     dense[np.repeat(np.arange(shape[0]), counts), columns] = values
     return dense
 
@@ -151,7 +151,7 @@ def forward_backward_bytes(output: ClientLossOutput) -> bytes:
         field.offsets, field.dtype = offsets.tobytes(), pb.DTYPE_FLOAT32
         field.trailing_shape.extend(trailing)
         begin = end
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 Alternatives = Sequence[Sequence[tuple[int, float]]]
@@ -184,7 +184,7 @@ def sample_bytes(
         message.prompt_logprobs = np.asarray(numbers, "<f4").tobytes()
     if topk_prompt is not None:
         message.topk_prompt_logprobs.CopyFrom(_likeliest(topk_prompt, max(map(len, topk_prompt), default=0)))
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 def _likeliest(places: Alternatives, k: int) -> pb.TopkLogprobs:
