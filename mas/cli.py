@@ -106,6 +106,12 @@ PLACES: dict[str, CommandPlace] = {
         "endpoint.",
         True,
     ),
+    "tinker": CommandPlace(
+        _TRAIN,
+        "mas.tinker.command:tinker",
+        "Serve the Tinker API: programs of the SDK `tinker` train adapters on this base, with AdamW and losses of theirs.",
+        True,
+    ),
     "eval": CommandPlace(
         _TRAIN,
         "mas.runs.evaluate:evaluate",

@@ -108,7 +108,7 @@ def serve_run(
                     name, about = setup.scenario.name, summary(setup.scenario)
                     opened = a2a_routes(served, gate, max_seconds, name, about, has_key=entrance.has_key)
                     routes.extend(await stack.enter_async_context(opened))
-                stopped = _on_signal()
+                stopped = on_signal()
                 gc.collect()
                 gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
                 async with running(app, listener) as address:
@@ -262,7 +262,7 @@ def base_name(path: str, taken: set[str]) -> str:
     return path if name in taken else name
 
 
-def _on_signal() -> asyncio.Event:
+def on_signal() -> asyncio.Event:
     """Set at the first SIGINT or SIGTERM. The next one does what it does everywhere, so that nobody has to wait."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -125,16 +125,17 @@ class TransformersEngine:
     ) -> TokenScores:
         """See `AlternativesScorer`."""
         async with self.store.lease(adapter) as version:
-            return await self._scores(version, prompt_ids, completion_ids, count)
+            return await self.version_scores(version, prompt_ids, completion_ids, count)
 
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        return (await self._scores(version, prompt_ids, completion_ids, 0)).logprobs
+        return (await self.version_scores(version, prompt_ids, completion_ids, 0)).logprobs
 
-    async def _scores(
+    async def version_scores(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int], count: int
     ) -> TokenScores:
+        """As `score_alternatives`, with a version that the store need not know."""
         self._check_open()
         self.base.limits.check_score(prompt_ids, completion_ids, count)
         row = ScoredRow(prompt_ids, completion_ids, None if version is None else version.weights, count)

@@ -1,0 +1,322 @@
+"""The Tinker API as an application: its routes, the key, and errors as the SDK shows them.
+
+Telemetry is answered and dropped: nothing that clients send leaves this process but as saved weights.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from tinker import types
+
+from mas.core.errors import MasError
+from mas.endpoint.address import check_host
+from mas.endpoint.client_keys import ClientKeys
+from mas.endpoint.command import Entrance
+from mas.endpoint.errors import Refused, refusal
+from mas.endpoint.limits import ConnectionGate
+from mas.endpoint.request_lifecycle import BODY_S, GONE
+from mas.tinker.checkpoints import CheckpointPath
+from mas.tinker.service import TinkerService
+from mas.tinker.wire import PROTOBUF, ForwardBackward, RequestT, read_json
+
+MAX_BODY = 32 * 2**20
+"""Bytes of a request."""
+POLL_S = 20.0
+"""How long an answer is waited for before the client is told to ask again; the SDK gives up a request after 45 s."""
+_MAX_CHUNK = 4 * 2**20
+"""Bytes of data that the SDK puts into one `forward_backward`."""
+_NOTE = "LoRA on attention and MLP layers; train_unembed has no effect on this server"
+Page = Callable[[Request], Awaitable[Response]]
+
+
+def tinker_app(service: TinkerService, entrance: Entrance, *, poll_s: float = POLL_S) -> Starlette:
+    """The application; closing the service is the caller's."""
+    gate = ConnectionGate(running=1024, waiting=4096)
+    pages = TinkerPages(service, poll_s)
+    app = Starlette(
+        routes=[
+            Route(f"/api/v1{path}", _bounded(page, gate), methods=[method]) for method, path, page in pages.table()
+        ],
+        middleware=[Middleware(_TinkerDoor, keys=ClientKeys(entrance.key, entrance.clients), hosts=entrance.hosts)],
+        exception_handlers={HTTPException: _http_error},
+    )
+    app.state.gate = gate
+    return app
+
+
+def _bounded(page: Page, gate: ConnectionGate) -> Page:
+    """Counts requests, and answers every error."""
+
+    async def bounded(request: Request) -> Response:
+        try:
+            with gate.entered():
+                return await page(request)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
+        except Exception as error:  # noqa: BLE001 - the boundary: the client is told, the server goes on
+            return _refused(refusal(error))
+
+    return bounded
+
+
+async def _body(request: Request, kind: str) -> bytes:
+    """The whole body.
+
+    Raises:
+        Refused: it is of another kind, compressed, too large, or takes too long.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+        raise Refused(415, f"the header Content-Type must be {kind}")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused(415, "a compressed body is not read here: client/config says proto_compress_fwdbwd false")
+    too_large = Refused(413, f"the body has more than {MAX_BODY} bytes: send fewer data at once", code="too_large")
+    length, body = request.headers.get("content-length", ""), bytearray()
+    if length.isdecimal() and int(length) > MAX_BODY:
+        raise too_large
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {BODY_S:.0f} s", code="timeout") from None
+    return bytes(body)
+
+
+async def _json(request: Request) -> bytes:
+    return await _body(request, "application/json")
+
+
+def _future(key: str, **more: Any) -> Response:
+    return JSONResponse({"request_id": key, **more})
+
+
+class TinkerPages:
+    """The routes below `/api/v1`. `poll_s`: see `POLL_S`."""
+
+    def __init__(self, service: TinkerService, poll_s: float) -> None:
+        self._service, self._poll_s = service, poll_s
+
+    def table(self) -> Sequence[tuple[str, str, Page]]:
+        """Method, path and page."""
+        return (
+            ("GET", "/healthz", self.health),
+            ("GET", "/get_server_capabilities", self.capabilities),
+            ("POST", "/client/config", self.config),
+            ("POST", "/client/dynamic_config", self.dynamic_config),
+            ("POST", "/telemetry", self.telemetry),
+            ("POST", "/create_session", self.create_session),
+            ("POST", "/session_heartbeat", self.heartbeat),
+            ("POST", "/sessions/{name}/finish", self.finish_session),
+            ("POST", "/create_model", self.create_model),
+            ("POST", "/get_info", self.info),
+            ("POST", "/unload_model", self.unload),
+            ("POST", "/forward_backward", self.forward_backward),
+            ("POST", "/optim_step", self.optim_step),
+            ("POST", "/save_weights", self.save_weights),
+            ("POST", "/load_weights", self.load_weights),
+            ("POST", "/save_weights_for_sampler", self.save_for_sampler),
+            ("POST", "/create_sampling_session", self.create_sampling),
+            ("POST", "/join_sampling_session", self.join_sampling),
+            ("GET", "/samplers/{name}", self.sampler),
+            ("POST", "/asample", self.sample),
+            ("POST", "/retrieve_future", self.retrieve),
+            ("POST", "/cancel_future", self.cancel),
+            ("GET", "/training_runs/{model}/checkpoints", self.checkpoints),
+            ("DELETE", "/training_runs/{model}/checkpoints/{kind}/{name}", self.delete_checkpoint),
+        )
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def capabilities(self, request: Request) -> Response:
+        context = self._service.base.limits.context
+        models = [
+            {"model_name": name, "max_context_length": context, "trainable": True, "sampleable": True}
+            for name in self._service.names
+        ]
+        return JSONResponse({"supported_models": models})
+
+    async def config(self, request: Request) -> Response:
+        read_json(types.ClientConfigRequest, await _json(request))
+        return JSONResponse(
+            {
+                "parallel_fwdbwd_chunks": False,
+                "proto_compress_fwdbwd": False,
+                "fwdbwd_max_chunk_bytes_count": _MAX_CHUNK,
+                "sample_max_concurrent_requests": 512,
+            }
+        )
+
+    async def dynamic_config(self, request: Request) -> Response:
+        read_json(types.ClientConfigRequest, await _json(request))
+        return JSONResponse({"refresh_interval_sec": 3600, "sample_cancel_enabled": True})
+
+    async def telemetry(self, request: Request) -> Response:
+        await _json(request)
+        return JSONResponse({"status": "accepted"})
+
+    async def create_session(self, request: Request) -> Response:
+        asked = read_json(types.CreateSessionRequest, await _json(request))
+        session = self._service.begin_session(asked)
+        return JSONResponse({"type": "create_session", "session_id": session, "info_message": _NOTE})
+
+    async def heartbeat(self, request: Request) -> Response:
+        asked = read_json(types.SessionHeartbeatRequest, await _json(request))
+        self._service.session(asked.session_id)
+        return JSONResponse({"type": "session_heartbeat"})
+
+    async def finish_session(self, request: Request) -> Response:
+        await _json(request)
+        self._service.end_session(request.path_params["name"])
+        return JSONResponse({})
+
+    async def create_model(self, request: Request) -> Response:
+        body = await _json(request)
+        asked = read_json(types.CreateModelRequest, body)
+        return _future(
+            self._service.create_model(asked, body), model_id=f"{asked.session_id}:train:{asked.model_seq_id}"
+        )
+
+    async def info(self, request: Request) -> Response:
+        asked = read_json(types.GetInfoRequest, await _json(request))
+        model, base = self._service.model(asked.model_id), self._service.base
+        name = self._service.names[0]
+        return JSONResponse(
+            {
+                "type": "get_info",
+                "model_id": model.id,
+                "model_name": name,
+                "model_data": {
+                    "arch": base.model.config.get_text_config().model_type,
+                    "model_name": name,
+                    "tokenizer_id": base.name,
+                },
+                "is_lora": True,
+                "lora_rank": model.adapter.weights.options.rank,
+                "optimizer_config": {"type": "adamw"},
+            }
+        )
+
+    async def unload(self, request: Request) -> Response:
+        body = await _json(request)
+        asked = read_json(types.UnloadModelRequest, body)
+        return _future(self._service.unload(asked.model_id, body), model_id=asked.model_id)
+
+    async def forward_backward(self, request: Request) -> Response:
+        body = await _body(request, PROTOBUF)
+        asked = ForwardBackward.read(body)
+        return _future(self._service.forward_backward(asked, body), model_id=asked.message.model_id)
+
+    async def optim_step(self, request: Request) -> Response:
+        return await self._in_turn(request, types.OptimStepRequest, self._service.optim_step)
+
+    async def save_weights(self, request: Request) -> Response:
+        return await self._in_turn(request, types.SaveWeightsRequest, self._service.save_weights)
+
+    async def load_weights(self, request: Request) -> Response:
+        return await self._in_turn(request, types.LoadWeightsRequest, self._service.load_weights)
+
+    async def save_for_sampler(self, request: Request) -> Response:
+        return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.save_for_sampler)
+
+    async def _in_turn(
+        self, request: Request, kind: type[RequestT], begin: Callable[[RequestT, bytes], str]
+    ) -> Response:
+        body = await _json(request)
+        try:
+            asked = read_json(kind, body)
+        except Refused as error:
+            return _future(self._service.refuse(body, error))
+        return _future(begin(asked, body))
+
+    async def create_sampling(self, request: Request) -> Response:
+        asked = read_json(types.CreateSamplingSessionRequest, await _json(request))
+        name = await self._service.create_sampling(asked)
+        return JSONResponse({"type": "create_sampling_session", "sampling_session_id": name})
+
+    async def join_sampling(self, request: Request) -> Response:
+        asked = read_json(types.JoinSamplingSessionRequest, await _json(request))
+        number = self._service.join_sampling(asked.sampling_session_id)
+        return JSONResponse({"type": "join_sampling_session", "client_counter": number})
+
+    async def sampler(self, request: Request) -> Response:
+        found = self._service.sampler(request.path_params["name"])
+        return JSONResponse({"sampler_id": found.id, "base_model": self._service.names[0], "model_path": found.path})
+
+    async def sample(self, request: Request) -> Response:
+        body = await _json(request)
+        key, names = self._service.sample(read_json(types.SampleRequest, body), body)
+        return _future(key, sample_sequence_ids=names)
+
+    async def retrieve(self, request: Request) -> Response:
+        asked = read_json(types.FutureRetrieveRequest, await _json(request))
+        answer = await self._service.futures.fetch(asked.request_id, self._poll_s)
+        if answer is None:
+            return JSONResponse({"type": "try_again", "request_id": asked.request_id, "queue_state": "active"})
+        return Response(answer, media_type=PROTOBUF) if isinstance(answer, bytes) else JSONResponse(answer)
+
+    async def cancel(self, request: Request) -> Response:
+        asked = read_json(types.FutureRetrieveRequest, await _json(request))
+        if ":sample:" in asked.request_id:  # a model's requests are numbered: none of them may be left out
+            self._service.futures.cancel(asked.request_id)
+        return JSONResponse({})
+
+    async def checkpoints(self, request: Request) -> Response:
+        model = request.path_params["model"]
+        return JSONResponse({"checkpoints": await asyncio.to_thread(self._service.folder.listed, model)})
+
+    async def delete_checkpoint(self, request: Request) -> Response:
+        given = request.path_params
+        path = CheckpointPath.read(f"tinker://{given['model']}/{given['kind']}/{given['name']}")
+        await asyncio.to_thread(self._service.folder.delete, path)
+        return Response(status_code=204)
+
+
+class _TinkerDoor:
+    """Refuses requests to other hosts, of web pages, and without the key; `/api/v1/healthz` needs none."""
+
+    def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str]) -> None:
+        self._app, self._keys, self._hosts = app, keys, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            request = Request(scope)
+            try:
+                check_host(request, self._hosts)
+                if scope["path"] != "/api/v1/healthz":
+                    self._check_key(request)
+            except MasError as error:
+                await _refused(refusal(error))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get("x-api-key")
+        header = request.headers.get("authorization", "") if given is None else f"Bearer {given}"
+        try:
+            self._keys.client(header).enter()
+        except Refused as error:
+            if error.status != 401:
+                raise
+            raise Refused(401, "this server needs its key: send it as X-API-Key (api_key of ServiceClient)") from None
+
+
+def _refused(error: Refused) -> Response:
+    return JSONResponse({"detail": str(error), **error.body()}, error.status, dict(error.headers))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refused(
+        Refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}; not offered here")
+    )

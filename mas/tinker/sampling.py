@@ -1,0 +1,173 @@
+"""What clients sample with: the base, saved weights, or weights of a model as they were; and how a request is answered.
+
+Weights that were saved under a name are read again when they are needed; of others the server keeps those used last.
+"""
+
+import itertools
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from tinker import types
+
+from mas.core.engine import AdapterRef, Generation, Request, Sampling
+from mas.core.errors import RefusedRequest
+from mas.core.seeds import derive_seed
+from mas.endpoint.stop_finder import StopFinder
+from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.detokenizer import Detokenizer
+from mas.serving.publication import AdapterVersion
+from mas.serving.transformers_engine import TransformersEngine
+from mas.tinker.wire import Alternatives, prompt_ids, sample_bytes
+
+MOST_SAMPLES = 1024
+"""Of one request."""
+_UNSUPPORTED = ("target_prompt_logprobs", "prompt_alt_tokens_k", "record_stability_info")
+
+
+@dataclass(slots=True, eq=False)
+class SamplingTarget:
+    """What sampling sessions use. `load`: reads the weights again; None: nobody can. `is_base`: there are none."""
+
+    version: AdapterVersion | None = None
+    load: Callable[[], AdapterWeights] | None = None
+    is_base: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SamplingSession:
+    """`path`: of the saved weights that it was made from, None: of none. `owner`: the client's session."""
+
+    id: str
+    owner: str
+    target: SamplingTarget
+    path: str | None = None
+
+
+class Samplers:
+    """The weights that are sampled with.
+
+    Args:
+        most: how many sets of weights are held at the same time.
+    """
+
+    def __init__(self, engine: TransformersEngine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+        self._held: OrderedDict[SamplingTarget, None] = OrderedDict()
+        self._numbers = itertools.count(1)
+
+    def hold(self, target: SamplingTarget, weights: AdapterWeights) -> None:
+        """Give weights, which do not change any more, to a target; the one that was not used for longest may lose its
+        own."""
+        self.drop(target)
+        number = next(self._numbers)
+        target.version = AdapterVersion(AdapterRef("tinker", number), number, weights, None)
+        self._held[target] = None
+        while len(self._held) > self._most:
+            self.drop(next(iter(self._held)))
+
+    def drop(self, target: SamplingTarget) -> None:
+        """Free a target's weights."""
+        if target.version is not None:
+            self._engine.base.bank.forget(target.version.weights)
+        target.version = None
+        self._held.pop(target, None)
+
+    def version(self, target: SamplingTarget) -> AdapterVersion | None:
+        """What the engine samples with, None: the base.
+
+        Raises:
+            RefusedRequest: the weights were dropped, and nobody saved them. As `target.load`.
+        """
+        if target.is_base:
+            return None
+        if target.version is None:
+            if target.load is None:
+                raise RefusedRequest(
+                    f"the weights of this sampling client were dropped, since {self._most} others were used after them:"
+                    " save weights that stay in use under a name (save_weights_for_sampler), or start with --samplers"
+                )
+            self.hold(target, target.load())
+        self._held.move_to_end(target)
+        return target.version
+
+    async def sample(self, target: SamplingTarget, request: types.SampleRequest) -> bytes:
+        """The answer as protocol buffers.
+
+        Raises:
+            RefusedRequest: the request cannot be served. EngineError: as the engine.
+        """
+        for name in _UNSUPPORTED:
+            if getattr(request, name):
+                raise RefusedRequest(f"{name} is not offered here: leave it out")
+        if not 1 <= request.num_samples <= MOST_SAMPLES:
+            raise RefusedRequest(f"num_samples is {request.num_samples}; 1 to {MOST_SAMPLES} are possible")
+        prompt, version = prompt_ids(request.prompt), self.version(target)
+        stops, sampling = self._sampling(request, len(prompt))
+        seed = secrets.randbits(62) if request.sampling_params.seed is None else request.sampling_params.seed
+        asked = Request(
+            prompt_ids=prompt,
+            sampling=sampling,
+            seeds=tuple(derive_seed("tinker", seed, index) for index in range(request.num_samples)),
+        )
+        self._engine.base.limits.check_request(asked)
+        scored = await self._prompt(version, prompt, request)
+        drawn = await self._engine.generate_version(version, asked)
+        if stops:
+            drawn = tuple(self._cut(one, stops) for one in drawn)
+        return sample_bytes(drawn, *scored, request.topk_sample_logprobs)
+
+    def _sampling(self, request: types.SampleRequest, prompt: int) -> tuple[Sequence[str], Sampling]:
+        """The texts that end a completion, and all else. An end of the base's own ends it, too, but with `stop=[]`."""
+        params, engine = request.sampling_params, self._engine
+        given = [params.stop] if isinstance(params.stop, str) else list(params.stop or ())
+        texts = [one for one in given if isinstance(one, str)]
+        if "" in texts:
+            raise RefusedRequest("a stop sequence is empty: every text would end before its first token")
+        ends = () if params.stop is not None and not given else engine.stop_ids
+        ids = [one for one in given if isinstance(one, int)]
+        ids += [own[0] for own in map(engine.tokenizer.encode, texts) if len(own) == 1]
+        room = engine.base.limits.context - prompt
+        return texts, Sampling(
+            temperature=params.temperature,
+            max_tokens=max(room, 1) if params.max_tokens is None else params.max_tokens,
+            stop=tuple(dict.fromkeys([*ends, *ids])),
+            top_k=0 if params.top_k == -1 else params.top_k,
+            top_p=params.top_p,
+            alternatives=request.topk_sample_logprobs,
+        )
+
+    def _cut(self, one: Generation, stops: Sequence[str]) -> Generation:
+        """A completion up to the token that completes a stop sequence."""
+        reader, finder = Detokenizer(self._engine.tokenizer.decode), StopFinder(stops)
+        for count, token in enumerate(one.token_ids, 1):
+            if finder.add(reader.add(token))[1] is not None:
+                return msgspec.structs.replace(
+                    one,
+                    token_ids=one.token_ids[:count],
+                    logprobs=one.logprobs[:count],
+                    alternatives=one.alternatives[:count],
+                    finish="stop",
+                )
+        return one
+
+    async def _prompt(
+        self, version: AdapterVersion | None, prompt: tuple[int, ...], request: types.SampleRequest
+    ) -> tuple[Sequence[float | None] | None, Alternatives | None]:
+        """Log-probabilities (temperature 1) and the most likely tokens at all or the last tokens of the prompt."""
+        last, topk = request.prompt_logprobs_last_n, request.topk_prompt_logprobs
+        if not request.prompt_logprobs and not topk:
+            return None, None
+        if last is not None and not 1 <= last < len(prompt):
+            raise RefusedRequest(f"prompt_logprobs_last_n is {last}; 1 to {len(prompt) - 1} are possible here")
+        begin = 1 if last is None else len(prompt) - last
+        logprobs: list[float | None] = [None] * min(begin, len(prompt))
+        alternatives: list[Sequence[tuple[int, float]]] = [()] * min(begin, len(prompt))
+        if begin < len(prompt):
+            scores = await self._engine.version_scores(version, prompt[:begin], prompt[begin:], topk)
+            logprobs += scores.logprobs
+            alternatives += scores.alternatives
+        return logprobs if request.prompt_logprobs else None, alternatives if topk else None
