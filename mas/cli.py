@@ -109,7 +109,8 @@ PLACES: dict[str, CommandPlace] = {
     "tinker": CommandPlace(
         _TRAIN,
         "mas.tinker.command:tinker",
-        "Serve the Tinker API: programs of the SDK `tinker` train adapters on this base, with AdamW and losses of theirs.",
+        "Serve the Tinker API: programs of the SDK `tinker` train adapters on this base, with AdamW and losses of "
+        "theirs.",
         True,
     ),
     "eval": CommandPlace(
