@@ -22,22 +22,21 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tinker" / "digits.py"
 def test_the_command_serves_until_it_is_interrupted_and_needs_its_key(base: BaseModel, tmp_path: Path) -> None:
     key = "tml-s3cret-of-the-command"
     words = [*COMMAND, "tinker", f"model.path={base.name}", f"run_dir={tmp_path / 'run'}", "--port", "0"]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "MAS_API_KEY": key}
-    )
-    try:
-        found = re.search(r"http://127\.0\.0\.1:\d+", greeting := greeting_of(process))
-        assert found, greeting
-        with tinker.ServiceClient(base_url=found[0], api_key=key) as client:
-            training = client.create_lora_training_client(base.name, rank=2).result()
-            path = training.save_state("kept").result().path
-            with pytest.raises(tinker.AuthenticationError):
-                tinker.RestClient(base_url=found[0], api_key="tml-other").get_server_capabilities().result()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    environment = {**os.environ, "MAS_API_KEY": key}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, text=True, env=environment) as process:  # type: ignore[call-overload]
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+", greeting := greeting_of(process))
+            assert found, greeting
+            with tinker.ServiceClient(base_url=found[0], api_key=key) as client:
+                training = client.create_lora_training_client(base.name, rank=2).result()
+                path = training.save_state("kept").result().path
+                with pytest.raises(tinker.AuthenticationError):
+                    tinker.RestClient(base_url=found[0], api_key="tml-other").get_server_capabilities().result()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=150)
+        finally:
+            process.kill()
     assert (process.returncode, err) == (0, "")
     assert "closing: saved weights stay" in out
     assert key not in greeting + out
