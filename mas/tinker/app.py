@@ -125,6 +125,7 @@ class TinkerPages:
             ("POST", "/save_weights", self.save_weights),
             ("POST", "/load_weights", self.load_weights),
             ("POST", "/save_weights_for_sampler", self.save_for_sampler),
+            ("POST", "/save_weights_external", self.save_external),
             ("POST", "/create_sampling_session", self.create_sampling),
             ("POST", "/join_sampling_session", self.join_sampling),
             ("GET", "/samplers/{name}", self.sampler),
@@ -228,6 +229,10 @@ class TinkerPages:
 
     async def save_for_sampler(self, request: Request) -> Response:
         return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.save_for_sampler)
+
+    async def save_external(self, request: Request) -> Response:
+        why = "save_weights_external is not offered here: save_weights_for_sampler writes a PEFT directory in run_dir"
+        return _future(self._service.refuse(await _json(request), Refused(400, why)))
 
     async def _in_turn(
         self, request: Request, kind: type[RequestT], begin: Callable[[RequestT, bytes], str]

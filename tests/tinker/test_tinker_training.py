@@ -428,6 +428,8 @@ def test_wrong_settings_of_models_and_steps_are_refused(
         client.create_lora_training_client(server.base, train_mlp=False, train_attn=False).result()
     with pytest.raises(tinker.RequestFailedError, match="trained by AdamW, not by 'dimuon'"):
         client.create_lora_training_client(server.base, optimizer=types.DimuonOptimizerConfig()).result()
+    with pytest.raises(tinker.RequestFailedError, match="save_weights_external is not offered here"):
+        trained.save_weights_external("x").result()
     for wrong, said in (
         (("lr", -1.0), "lr is -1"),
         (("beta1", 1.0), "beta1 is 1"),
