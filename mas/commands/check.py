@@ -18,6 +18,7 @@ from mas.core.errors import ConfigError, MissingPackage
 from mas.core.printable import printable
 from mas.core.user_code import is_code, load_module
 from mas.observe.files import check_json_file, write_json_file
+from mas.observe.trust_option import Trust
 from mas.roles.build import BUILT_IN
 from mas.runs.overrides import JsonFile
 from mas.scenarios import user_class
@@ -58,10 +59,11 @@ def check(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print only what fails")] = False,
     json: JsonFile = None,
+    trust: Trust = False,
 ) -> None:
     """Run the contract suites on scenarios, roles, algorithms and teams of your own. Exit code 1 if one fails.
 
-    A file is imported, and so its code runs.
+    A Python file is imported, and so its code runs. Classes that a team's file names need `--trust`, as elsewhere.
     """
     check_json_file(json)
     overrides = [word for word in parts or [] if "=" in word]

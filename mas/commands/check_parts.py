@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -25,6 +26,7 @@ from mas.roles.base import PromptedRole
 from mas.roles.build import build_role
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
+from mas.scenarios.team_lookup import trusted_team
 from mas.testing.role import RoleContract
 from mas.testing.scenario import ScenarioContract, is_played_by_models, play_scripted
 from mas.testing.suite import PropertyFinding, held, properties
@@ -108,7 +110,7 @@ def _fields_of(spec: RoleSpec) -> set[str]:
 
 def _of_team(name: str, overrides: Sequence[str]) -> Iterator[PropertyFinding]:
     def compiled() -> object:
-        team = load_team(name)
+        team = trusted_team(Path(name))
         return compile_team(team, build_roles(team))
 
     made = held("its file is a team, and its graph is well formed", compiled)

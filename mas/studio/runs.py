@@ -41,6 +41,7 @@ class Run:
         self.key = f"{plain or 'run'}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
         self._columns = MetricColumns()
         self._config: tuple[object, Mapping[str, Any]] = (None, {})
+        self._team: tuple[object, TeamSpec | None] = (None, None)
 
     def file(self, name: str) -> Path:
         """The path of a file of this run, such as `samples.jsonl`; it may be missing.
@@ -61,9 +62,7 @@ class Run:
         """What `config.yaml` holds, as plain values that nothing has checked; empty where it cannot be read."""
         try:
             path = self.file(CONFIG_FILE)
-            found = path.stat()
-            state = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if self._config[0] != state:
+            if self._config[0] != (state := _state(path)):
                 self._config = (state, read_stored(path))
         except (OSError, MasError):
             return {}
@@ -80,9 +79,13 @@ class Run:
     def team(self) -> TeamSpec | None:
         """The team as training wrote it down, with nothing loaded that it names; None where it cannot be read."""
         try:
-            return TeamSpec.model_validate(read_stored(self.file(TEAM_FILE)))
+            path = self.file(TEAM_FILE)
+            if self._team[0] != (state := _state(path)):
+                self._team = (state, None)
+                self._team = (state, TeamSpec.model_validate(read_stored(path)))
         except (OSError, MasError, ValidationError):
             return None
+        return self._team[1]
 
     @property
     def looks(self) -> Mapping[str, int]:
@@ -158,6 +161,12 @@ class Runs:
                 elif depth < _DEPTH:
                     waiting += [(below, f"{name}/{below.name}".strip("/"), depth + 1) for below in _folders(path)]
         return found
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Differs when a file was written again."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _folders(path: Path) -> list[Path]:

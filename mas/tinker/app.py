@@ -57,7 +57,8 @@ def _bounded(page: Page, gate: ConnectionGate) -> Page:
 
     async def bounded(request: Request) -> Response:
         try:
-            with gate.entered():
+            with gate.entered(), gate.holding() as take:
+                request.state.take = take
                 return await page(request)
         except ClientDisconnect:
             return Response(status_code=GONE)
@@ -71,7 +72,7 @@ async def _body(request: Request, kind: str) -> bytes:
     """The whole body.
 
     Raises:
-        Refused: it is of another kind, compressed, too large, or takes too long.
+        Refused: it is of another kind, compressed, too large, or takes too long; or all bodies here are too large.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refused(415, f"the header Content-Type must be {kind}")
@@ -84,6 +85,7 @@ async def _body(request: Request, kind: str) -> bytes:
     try:
         async with asyncio.timeout(BODY_S):
             async for chunk in request.stream():
+                request.state.take(len(chunk))
                 body += chunk
                 if len(body) > MAX_BODY:
                     raise too_large

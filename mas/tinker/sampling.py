@@ -18,7 +18,7 @@ from mas.core.seeds import derive_seed
 from mas.endpoint.stop_finder import StopFinder
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.detokenizer import Detokenizer
-from mas.serving.publication import AdapterVersion
+from mas.serving.publication import AdapterVersion, check_version
 from mas.serving.transformers_engine import TransformersEngine
 from mas.tinker.wire import Alternatives, prompt_ids, sample_bytes
 
@@ -61,10 +61,16 @@ class Samplers:
 
     def hold(self, target: SamplingTarget, weights: AdapterWeights) -> None:
         """Give weights, which do not change any more, to a target; the one that was not used for longest may lose its
-        own."""
+        own.
+
+        Raises:
+            EngineError: they hold a number that is none, which would break the batches that they are used in.
+        """
         self.drop(target)
         number = next(self._numbers)
-        target.version = AdapterVersion(AdapterRef("tinker", number), number, weights, None)
+        version = AdapterVersion(AdapterRef("tinker", number), number, weights, None)
+        check_version(self._engine.base.bank, version)
+        target.version = version
         self._held[target] = None
         while len(self._held) > self._most:
             self.drop(next(iter(self._held)))

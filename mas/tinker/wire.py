@@ -3,6 +3,7 @@
 Shape legend: T tokens of a datum, K targets at each place.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ _DTYPES: Mapping[int, np.dtype[Any]] = {
     pb.DTYPE_INT32: np.dtype("<i4"),
 }
 _MOST_DENSE = 2**26
-"""Numbers of a tensor that is sent sparse, written out."""
+"""Numbers of all tensors of a request that are sent sparse, written out."""
 _EMPTY_LOGPROB = -99999.0
 """In a cell of the most likely tokens that there is none for."""
 RequestT = TypeVar("RequestT", bound=BaseModel)
@@ -76,7 +77,11 @@ class ForwardBackward:
         return dict(self.message.loss_fn_config)
 
     def data(self) -> list[ClientDatum]:
-        """Raises RefusedRequest for tensors that cannot be read."""
+        """Raises RefusedRequest for tensors that cannot be read, or are too large when they are written out."""
+        inputs = (one for datum in self.message.data for one in datum.loss_fn_inputs.values())
+        shapes = [[*one.shape] for one in inputs if one.HasField("sparse_csr")]
+        if sum(math.prod(shape) for shape in shapes if min(shape, default=0) >= 0) > _MOST_DENSE:
+            raise RefusedRequest(f"sparse tensors are {_MOST_DENSE:,} numbers at most when they are written out")
         return [_datum(number, datum) for number, datum in enumerate(self.message.data)]
 
 

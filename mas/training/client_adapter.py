@@ -68,7 +68,9 @@ class ClientStep:
         Raises:
             RefusedRequest: says which.
         """
-        for name in ("lr", "eps", "weight_decay", "clip_norm"):
+        if not (math.isfinite(self.eps) and self.eps > 0):
+            raise RefusedRequest(f"eps is {self.eps}; it must be finite and above 0")
+        for name in ("lr", "weight_decay", "clip_norm"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise RefusedRequest(f"{name} is {value}; it must be finite and at least 0")
@@ -115,7 +117,7 @@ class ClientAdapter:
             return self._compute(read(), loss_name, config, backward)
         except Exception as error:
             if backward:
-                self._failed = str(error)
+                self._failed = str(error) or type(error).__name__
             raise
 
     def _compute(
@@ -264,15 +266,22 @@ class ClientAdapter:
             optimiser: of `optimiser_file`; None: AdamW begins anew.
 
         Raises:
-            RefusedRequest: the shapes differ. CheckpointError: the state is damaged, or of another adapter.
+            RefusedRequest: the shapes or alpha differ. CheckpointError: the state is damaged, or of another adapter.
         """
         if [one.shape for one in weights.parameters()] != [one.shape for one in self.weights.parameters()]:
             raise RefusedRequest(
                 f"the checkpoint has rank {weights.options.rank} on {len(weights.pairs)} layers and this model rank "
                 f"{self.weights.options.rank} on {len(self.weights.pairs)}: make a model from the checkpoint instead"
             )
+        if weights.options.alpha != self.weights.options.alpha:
+            raise RefusedRequest(
+                f"the checkpoint was trained with model.lora.alpha={weights.options.alpha:g} and this server has "
+                f"{self.weights.options.alpha:g}: start it with model.lora.alpha={weights.options.alpha:g}"
+            )
         state = {} if optimiser is None else self._state(optimiser)
-        self.weights.approach(weights, 1)
+        with torch.no_grad():
+            for mine, its in zip(self.weights.parameters(), weights.parameters(), strict=True):
+                mine.copy_(its)  # also where mine is no number any more
         restore_optimiser(self._optimiser, self.weights.parameters(), state)
         self._optimiser.zero_grad(set_to_none=True)
         self._failed = ""
@@ -298,7 +307,8 @@ def _picks(data: Sequence[ClientDatum], device: torch.device) -> Picks:
     first: list[float] = []
     for datum in data:
         for own in datum.targets.reshape(len(datum.tokens), -1).tolist():
-            first += [1.0] if len(own) == 1 else [float(own.index(token) == at) for at, token in enumerate(own)]
+            at_first = {token: len(own) - 1 - at for at, token in enumerate(reversed(own))}
+            first += [float(at_first[token] == at) for at, token in enumerate(own)]
     return Picks(
         heat_R1=torch.ones(len(counts), 1, device=device),
         is_heated=False,
