@@ -455,7 +455,8 @@ def test_a_team_without_joint_members_and_experiences_has_the_digest_it_had_befo
     spec = TeamSpec.model_validate(ABOVE_AND_BELOW)
     alone = spec.model_copy(update={"joint": ()})
     plan = compile_team(alone, build_roles(alone))
-    later = {"joint": True, "seats": True, "text": True, "tools": True, "roles": {"__all__": {"experiences", "tools"}}}
+    of_roles = {"experiences", "tools", "a2a", "privileges"}
+    later = {"joint": True, "seats": True, "text": True, "tools": True, "roles": {"__all__": of_roles}}
     before = alone.model_dump_json(exclude=later)
     assert plan.digest == digest("plan", before)
     assert plan.digest != compile_team(spec, build_roles(spec)).digest

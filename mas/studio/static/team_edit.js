@@ -91,11 +91,12 @@ function row({ text: words, line }) {
   return item;
 }
 
-// The form anew, with the focus, the open roles and what is half written in a form for something new as they were.
+// The form anew, with the focus, the open roles and what is half written as they were.
 function replace(html) {
-  const focus = document.activeElement?.id, isInside = form.contains(document.activeElement);
+  const active = document.activeElement, focus = active?.id, isInside = form.contains(active);
   const open = new Set([...form.querySelectorAll("details[open]")].map((role) => role.dataset.role));
   const half = new Map([...form.querySelectorAll("[data-form] input:not([type=checkbox])")].map((one) => [one.id, one.value]));
+  if (isInside && active.type === "text" && ![active.defaultValue, active.dataset.sent].includes(active.value)) half.set(focus, active.value);
   form.innerHTML = html;
   for (const role of form.querySelectorAll("details")) role.open = open.has(role.dataset.role);
   for (const [id, value] of half) { const one = document.getElementById(id); if (one) one.value = value; }
@@ -130,7 +131,8 @@ function change(what, then) {
 }
 
 form.addEventListener("change", ({ target }) => {
-  if (!target.dataset.change) return;
+  if (!target.dataset.change || target.dataset.sent === target.value) return;  // Enter, and then the browser's own
+  target.dataset.sent = target.value;
   change({ ...JSON.parse(target.dataset.change), [target.dataset.as ?? "value"]: target.value });
 });
 
