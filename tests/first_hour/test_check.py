@@ -103,6 +103,19 @@ def test_a_team_with_an_edge_to_nobody_is_one_failed_line(mas: Mas, folder: Path
     assert "Did you mean 'walker'" in line
 
 
+def test_what_a_team_names_is_imported_only_if_it_is_trusted(mas: Mas, folder: Path) -> None:
+    (folder / "foreign.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    (folder / "team.yaml").write_text(
+        "name: mine\nroles:\n  a: {type: 'foreign.py:Role'}\nedges: [start -> a, a -> done]\noutput: a\n"
+    )
+    ran = mas("check", "team.yaml")
+    assert ran.code == 1
+    assert "foreign.py" in ran.out
+    assert not (folder / "ran").exists()
+    mas("check", "team.yaml", "--trust")
+    assert (folder / "ran").exists()
+
+
 def test_a_team_is_played_in_the_scenario_that_is_named(mas: Mas, folder: Path) -> None:
     assert mas("new", "team", "mine").code == 0
     assert "plays" not in mas("check", "mine.yaml").out
