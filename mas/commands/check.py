@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -102,11 +103,9 @@ def _check_suites() -> None:
     Raises:
         MissingPackage: pytest or hypothesis is not installed.
     """
-    try:
-        import hypothesis  # noqa: F401
-        import pytest  # noqa: F401
-    except ImportError as error:
-        raise MissingPackage(f"mas check needs {error.name}: pip install 'mas[test]'") from error
+    for name in ("pytest", "hypothesis"):
+        if find_spec(name) is None:
+            raise MissingPackage(f"mas check needs {name}: pip install 'mas[test]'")
 
 
 def find_parts(words: Sequence[str]) -> list[Part]:

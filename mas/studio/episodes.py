@@ -34,6 +34,7 @@ SOURCES: Mapping[Source, str] = {
     "sampled": "sampled evaluation",
     "other": "other",
 }
+_SAMPLED: Mapping[str, Source] = {"training": "training", "greedy": "greedy", "sampled": "sampled"}
 _RUNS = 8
 """Runs whose indexes are kept."""
 _OUTLINES = 64
@@ -274,7 +275,7 @@ class RunEpisodes:
         for line, sample in self._samples.heads:
             if sample.task is None or (sample.source == "training" and sample.step in recorded):
                 continue
-            source: Source = sample.source if sample.source in ("training", "greedy", "sampled") else "other"  # type: ignore[assignment]
+            source = _SAMPLED.get(sample.source, "other")
             agents = dict.fromkeys(one.agent for one in sample.lines)
             head = EpisodeHead(
                 step=sample.step,
