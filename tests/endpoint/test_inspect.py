@@ -1,6 +1,7 @@
 """Inspect evaluates a served role, a served team, and a run's held-out tasks."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -31,15 +32,19 @@ Eval = Callable[..., Any]
 
 
 @pytest.fixture
-def evaluate(tmp_path: Path) -> Eval:
-    """Inspect's `eval` of one task, whose log it returns."""
+def evaluate(tmp_path: Path) -> Iterator[Eval]:
+    """Inspect's `eval` of one task, whose log it returns.
+
+    Inspect leaves streams open, which warn when they are collected: that happens here, not in a later test.
+    """
     inspect_ai = pytest.importorskip("inspect_ai")
 
     def evaluate(task: Any, **options: Any) -> Any:
         (log,) = inspect_ai.eval(task, log_dir=str(tmp_path / "logs"), display="none", max_retries=0, **options)
         return log
 
-    return evaluate
+    yield evaluate
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
