@@ -44,7 +44,7 @@ def children(pid: int) -> list[int]:
 
 
 @needs_mosquitto
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.matrix("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], default=[signal.SIGTERM])
 def test_a_signal_ends_the_broker_and_the_command(tmp_path: Path, number: signal.Signals) -> None:
     with broker("relay", tmp_path / "broker") as running:
         assert is_listening(running.port)

@@ -61,6 +61,7 @@ def sights(policy: Policy, split: Split, tasks: int, **options: Any) -> set[str]
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("policy", "options"), [(silent, {}), (best, {}), (best, {"cunning": 0.5}), (best, IMPOSTER)])
 def test_no_held_out_game_shows_what_a_game_of_training_shows(policy: Policy, options: dict[str, Any]) -> None:
     held_out, trained = sights(policy, "eval", 300, **options), sights(policy, "train", 1000, **options)
@@ -87,7 +88,7 @@ def played(policy: Policy, index: int, **options: Any) -> tuple[bool, float, flo
     return environment.success(), beliefs, paid
 
 
-@pytest.mark.parametrize("options", [{"rounds": 2}, {"rounds": 5}, LARGER])
+@pytest.mark.parametrize("options", [{"rounds": 2}, {"rounds": 5}, pytest.param(LARGER, marks=pytest.mark.nightly)])
 def test_no_lost_game_of_the_crew_is_paid_more_than_a_won_one(options: dict[str, Any]) -> None:
     policies = (silent, guess, best) if options == LARGER else (silent, guess, hasty, best)
     games = [played(policy, index, **options) for policy in policies for index in range(60)]

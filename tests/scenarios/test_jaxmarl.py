@@ -96,6 +96,7 @@ def test_what_two_agents_see_of_one_another_and_of_the_landmarks_agrees(name: st
         environment.step({seat: legal(environment, seat, Random(seed)) for seat in environment.to_move()})
 
 
+@pytest.mark.nightly
 def test_pushes_go_where_they_say_and_what_is_said_is_heard_at_the_next_step() -> None:
     environment = begun("MPE_simple_speaker_listener_v4")
     assert lines(environment, "speaker_0")["goal"] in ("0", "1", "2")
@@ -135,6 +136,7 @@ def test_only_the_good_agent_sees_which_landmark_is_the_goal() -> None:
     assert goals == {"0", "1"}
 
 
+@pytest.mark.nightly
 def test_the_light_is_seen_in_the_room_alone_and_telling_pays_when_all_have_been_there() -> None:
     paid = set()
     for seed in range(30):
@@ -164,6 +166,7 @@ def cell(text: str) -> tuple[int, int]:
     return row, column
 
 
+@pytest.mark.nightly
 def test_coins_pay_who_takes_them_and_cost_whose_colour_they_have() -> None:
     steps = {"right": (0, 1), "left": (0, -1), "up": (1, 0), "down": (-1, 0), "stay": (0, 0)}
     environment, paid = begun("coin_game"), set()

@@ -24,7 +24,7 @@ def views_of(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.matrix("scheme", ["light", "dark"], default=["light"])
 async def test_every_view_is_accessible_and_fits_every_width(browser: Any, finished_run: Path, scheme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     async with (

@@ -295,7 +295,7 @@ async def test_a_run_is_watched_while_it_trains(
         await page.get_by_text("step 8").first.wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.matrix("scheme", ["light", "dark"], default=["light"])
 async def test_every_page_is_accessible_and_fits_from_390_to_1400_pixels(
     browser: Any, recorded: Path, scheme: str
 ) -> None:

@@ -264,7 +264,7 @@ async def test_the_team_of_a_run_opens_in_the_editor(browser: Any, site: str) ->
         assert await page.locator("#text").input_value() == TEAM
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.matrix("scheme", ["light", "dark"], default=["light"])
 async def test_the_pages_are_accessible_and_fit_from_390_to_1400_pixels(browser: Any, site: str, scheme: str) -> None:
     async with opened(browser, site, "/teams", color_scheme=scheme) as page:
         paths = ["/teams", await _key(page), "/teams/edit?from=workflow/flow"]

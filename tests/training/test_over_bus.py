@@ -179,6 +179,7 @@ def after(patch: pytest.MonkeyPatch, owner: type, name: str, call: Callable[...,
     patch.setattr(owner, name, both)
 
 
+@pytest.mark.nightly
 def test_agents_that_are_killed_in_the_middle_of_a_step_do_not_end_training(killed: Killed) -> None:
     assert killed.exit_codes == [-signal.SIGKILL] * 3
     assert killed.outcome.reason == "5 steps done"
@@ -190,6 +191,7 @@ def test_agents_that_are_killed_in_the_middle_of_a_step_do_not_end_training(kill
     ]
 
 
+@pytest.mark.nightly
 def test_every_episode_is_finished_or_failed_with_its_cause(killed: Killed) -> None:
     # Two tasks a step are two episodes opened.
     counts = [(line["episodes"]["done"], line["episodes"]["failed"]) for line in killed.steps()]
@@ -205,6 +207,7 @@ def test_every_episode_is_finished_or_failed_with_its_cause(killed: Killed) -> N
     assert [result["unplayed"] for line in evaluated for result in line.values()] == [0] * 4
 
 
+@pytest.mark.nightly
 def test_what_was_sampled_and_served_was_the_learners_all_along(killed: Killed) -> None:
     for line in killed.steps():
         assert {*line["adapters"]} == {*line["canary"]} == {"planner", "executor"}

@@ -313,6 +313,7 @@ def test_a_run_killed_in_or_after_it_ends_like_one_never_killed(whole: Path, pla
     assert checkpoint_steps(run / "checkpoints") == [0, 1, 2]
 
 
+@pytest.mark.nightly
 def test_the_steps_can_be_made_again_from_it(whole: Path, tmp_path: Path, mas: Callable[..., Ran]) -> None:
     shutil.copytree(whole, tmp_path / "run")
     back = mas("train", *SHORT, f"run_dir={tmp_path}/run", "--from", "0")
