@@ -87,7 +87,7 @@ class Killing:
     ("method", "words"),
     [
         ("play", ("cluster.workers=1",)),
-        ("play", ("cluster.workers=1", "train.staleness=1")),
+        ("play", ("cluster.workers=1", "train.staleness=1", "train.steps=3")),  # the third is played after step 1
         ("play", ("cluster.workers=1", "engine.restarts=0")),
         ("generate", ("cluster.engines=2",)),
     ],
@@ -101,9 +101,10 @@ async def test_processes_with_a_vllm_each_train_a_team_also_if_one_is_killed(
     killing.attach(monkeypatch)
     trainer = Trainer(resolve_training(config), base, processes=lambda: started(config, base, tmp_path))
     outcome = await trainer.run(steps)
-    assert outcome.reason == "2 steps done"
-    assert outcome.progress.versions == {"planner": 2, "executor": 2}
-    assert steps.ages == [{min(step, config.train.staleness)} for step in range(2)]
+    done = config.train.steps
+    assert outcome.reason == f"{done} steps done"
+    assert outcome.progress.versions == {"planner": done, "executor": done}
+    assert steps.ages == [{min(step, config.train.staleness)} for step in range(done)]
     for step in steps.metrics:
         assert step["episodes"]["failed"] == step["failed_attempts"] == 0
         assert max(found["gap"] for found in step["canary"].values()) <= 1e-4
