@@ -94,7 +94,6 @@ class AddressQueue:
             self._dispatch(subscription)
 
     def join(self, subscription: SubscriptionQueue) -> None:
-        """Add a subscription."""
         self.subscriptions.append(subscription)
         self._dispatch(subscription)
 

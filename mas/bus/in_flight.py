@@ -30,8 +30,7 @@ class Pending:
     __slots__ = ("envelope", "future", "outcome", "timer", "tries")
 
     def __init__(self, envelope: Envelope, future: "asyncio.Future[Outcome] | None" = None) -> None:
-        self.envelope = envelope
-        self.future = future
+        self.envelope, self.future = envelope, future
         self.outcome: Outcome = None
         self.timer: asyncio.TimerHandle | None = None
         self.tries = 0
@@ -152,8 +151,7 @@ class InFlightMessage(Pending):
         self.outcome = None
         self.timer = None
         self.tries = 0 if observer is None else observer.tries
-        self.ticket = ticket
-        self.is_request = is_request
+        self.ticket, self.is_request = ticket, is_request
         self.lane = None if envelope.key is None else (envelope.source, envelope.key)
         self.place: Queue | None = None
         self.subscription: SubscriptionQueue | None = None
@@ -190,7 +188,6 @@ class InFlightMessage(Pending):
         self.watchers = ()
 
     def notify(self, event: DeliveryEvent) -> None:
-        """Tell its observer."""
         if self.observer is not None:
             self.observer.observe(event, self.tries, self.due)
 
@@ -217,9 +214,7 @@ class SubscriptionQueue:
     """
 
     def __init__(self, address: str, *, principal: str, credit: int) -> None:
-        self.address = address
-        self.principal = principal
-        self.credit = credit
+        self.address, self.principal, self.credit = address, principal, credit
         self.held = 0
         self.closed = False
         self.queue: Queue = OrderedDict()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mas.bus.journal_tables import Record, State, Way, failing, lost, owner_of, select
@@ -55,7 +54,6 @@ class Journal:
         path: Path,
         connection: sqlite3.Connection,
         lock: int,
-        *,
         durability: Durability,
         keep: int | None,
         keep_s: float | None,
@@ -63,16 +61,10 @@ class Journal:
         keep_dead: int,
         backlog: int,
     ) -> None:
-        self.path = path
-        self.durability = durability
-        self.connection = connection
-        self.is_shared = False
-        self._lock = lock
-        self.keep = keep
-        self._keep_s = keep_s
-        self._keep_ids = keep_ids
-        self._keep_dead = keep_dead
+        self.path, self.connection, self._lock, self.durability = path, connection, lock, durability
+        self.keep, self._keep_s, self._keep_ids, self._keep_dead = keep, keep_s, keep_ids, keep_dead
         self._backlog = backlog
+        self.is_shared = False
         self._has_bus = False
         self._is_closed = False
         self._batch: list[Step] | None = None
@@ -121,24 +113,12 @@ class Journal:
         except BaseException:
             os.close(lock)
             raise
-        return cls(
-            place,
-            connection,
-            lock,
-            durability=durability,
-            keep=keep,
-            keep_s=keep_s,
-            keep_ids=keep_ids,
-            keep_dead=keep_dead,
-            backlog=backlog,
-        )
+        return cls(place, connection, lock, durability, keep, keep_s, keep_ids, keep_dead, backlog)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

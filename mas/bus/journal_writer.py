@@ -92,9 +92,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection, name: str, tidy: Callable[[int], None]) -> None:
         self.added = 0
-        self._name = name
-        self._connection = connection
-        self._tidy = tidy
+        self._name, self._connection, self._tidy = name, connection, tidy
         self._steps: list[Step] = []
         self._written = 0
         self._failure: Exception | None = None
@@ -233,9 +231,7 @@ class AfterWrite:
     def __init__(
         self, safe: Callable[[], Awaitable[None]] | None, *, failed: Callable[[JournalError], object], name: str
     ) -> None:
-        self._safe = safe
-        self._failed = failed
-        self._name = name
+        self._safe, self._failed, self._name = safe, failed, name
         self._calls: list[Callable[[], object]] = []
         self._waiting: asyncio.Task[None] | None = None
 

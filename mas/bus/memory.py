@@ -65,12 +65,7 @@ class MemoryBus:
         self.parts = Parts()
         self._tickets = itertools.count()
         self._redelivery = Redelivery(
-            self._settlement,
-            self._queues,
-            clock=clock,
-            ticket=self._tickets.__next__,
-            limits=limits,
-            journal=journal,
+            self._settlement, self._queues, clock=clock, ticket=self._tickets.__next__, limits=limits, journal=journal
         )
         self._is_closed = False
         if journal is not None:
@@ -159,7 +154,6 @@ class MemoryBus:
         return PartStream(envelope, ask, queue=queue, counters=self.parts.counters)
 
     def part(self, request: Envelope, payload: Payload) -> bool:
-        """Send a part of the answer to a request; see `Bus.part`."""
         message = self._asked(request)
         receiver = None if message is None else message.receiver
         return self.parts.send(request, payload, None if receiver is None else receiver.principal)
@@ -185,7 +179,6 @@ class MemoryBus:
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
-        """Answer a request with an error; see `Bus.fail`."""
         if not isinstance(error, MasError):
             remote = RemoteError(f"{request.target!r} failed on {request.id!r}: {type(error).__name__}: {error}")
             remote.__cause__ = error

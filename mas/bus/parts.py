@@ -7,7 +7,6 @@ any acknowledgement. Leaves out on purpose: taps and journals, which know messag
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -36,7 +35,6 @@ class PartCounters:
         self.missing = 0
 
     def freeze(self) -> PartStatistics:
-        """The counts as they are now."""
         return PartStatistics(
             accepted=self.accepted,
             delivered=self.delivered,
@@ -159,8 +157,7 @@ class PartStream:
     ) -> None:
         if queue < 1:
             raise ValueError(f"the queue of a stream is {queue}; it must be 1 or more")
-        self._envelope = envelope
-        self._ask = ask
+        self._envelope, self._ask = envelope, ask
         self._room = queue
         self._counters = counters
         self._queue: deque[Envelope] = deque()
@@ -177,9 +174,7 @@ class PartStream:
         self._asking.add_done_callback(lambda _: self._news.set())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._asking is not None
         self._is_left = True
         self._drop_all()
@@ -216,7 +211,6 @@ class PartStream:
         return item
 
     async def answer(self) -> Envelope:
-        """The answer itself; see `mas.core.bus.Stream.answer`."""
         assert self._asking is not None
         await asyncio.wait([self._asking])
         return self._outcome()

@@ -12,21 +12,12 @@ import msgspec
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import connect, failing
 
-_BEGIN = "INSERT INTO play (id, team, episode, frame, at) VALUES (?, ?, ?, ?, ?)"
-_LIVE = "UPDATE play SET lives = lives + 1, failure = NULL WHERE id = ?"
-_ADD = "INSERT INTO event (play, frame) VALUES (?, ?)"
-_TICK = "UPDATE play SET clock_s = max(clock_s, ?) WHERE id = ?"
-_FAIL = "UPDATE play SET failure = ? WHERE id = ?"
-_END = "UPDATE play SET ended = (SELECT max(seq) FROM event) WHERE id = ?"
-_FORGET_EVENTS = "DELETE FROM event WHERE play = ?"
-_FORGET_PLAY = "DELETE FROM play WHERE id = ?"
 _DROP_EVENTS = "DELETE FROM event WHERE play IN (SELECT id FROM play WHERE ended <= (SELECT max(seq) FROM event) - ?)"
 _DROP_PLAYS = "DELETE FROM play WHERE ended IS NOT NULL AND id NOT IN (SELECT play FROM event)"
-_REPLY = "INSERT OR REPLACE INTO reply (question, text) VALUES (?, ?)"
 _DROP_REPLIES = "DELETE FROM reply WHERE rowid <= (SELECT max(rowid) FROM reply) - ?"
 
 
-class PlayRow(msgspec.Struct, frozen=True, kw_only=True):
+class PlayRow(msgspec.Struct, frozen=True):
     """One play.
 
     Attributes:
@@ -67,7 +58,7 @@ class Plays:
         """
         with closing(connect(self.path)) as connection, failing(self.path, "read"):
             rows = connection.execute(f"SELECT {_COLUMNS} FROM play ORDER BY at, rowid").fetchall()
-        return [PlayRow(**dict(zip(PlayRow.__struct_fields__, row, strict=True))) for row in rows]
+        return [PlayRow(*row) for row in rows]
 
     def row(self, team: str, episode: str) -> PlayRow | None:
         """The play of an episode on the disk, None: there is none.
@@ -78,7 +69,7 @@ class Plays:
         with closing(connect(self.path)) as connection, failing(self.path, "read"):
             query = f"SELECT {_COLUMNS} FROM play WHERE team = ? AND episode = ?"
             row = connection.execute(query, (team, episode)).fetchone()
-        return None if row is None else PlayRow(**dict(zip(PlayRow.__struct_fields__, row, strict=True)))
+        return None if row is None else PlayRow(*row)
 
     def events(self, play: str) -> list[bytes]:
         """What a play has written to the disk, in order.
@@ -96,38 +87,40 @@ class Plays:
             return dict(connection.execute("SELECT question, text FROM reply").fetchall())
 
     def begin(self, play: str, team: str, episode: str, frame: bytes) -> None:
-        """A play begins."""
-        self._journal.write((_BEGIN, (play, team, episode, frame, time.time())))
+        self._journal.write(
+            (
+                "INSERT INTO play (id, team, episode, frame, at) VALUES (?, ?, ?, ?, ?)",
+                (play, team, episode, frame, time.time()),
+            )
+        )
 
     def live(self, play: str) -> None:
         """A process begins to play it, or resumes it."""
-        self._journal.write((_LIVE, (play,)))
+        self._journal.write(("UPDATE play SET lives = lives + 1, failure = NULL WHERE id = ?", (play,)))
 
     def add(self, play: str, frame: bytes) -> None:
-        """Something has happened in it."""
-        self._journal.write((_ADD, (play, frame)))
+        self._journal.write(("INSERT INTO event (play, frame) VALUES (?, ?)", (play, frame)))
 
     def tick(self, play: str, clock_s: float) -> None:
         """It has been played for so long."""
-        self._journal.write((_TICK, (clock_s, play)))
+        self._journal.write(("UPDATE play SET clock_s = max(clock_s, ?) WHERE id = ?", (clock_s, play)))
 
     def fail(self, play: str, failure: str) -> None:
         """Its life has failed; another may resume it."""
-        self._journal.write((_FAIL, (failure, play)))
+        self._journal.write(("UPDATE play SET failure = ? WHERE id = ?", (failure, play)))
 
     def end(self, play: str) -> None:
         """It is over. Plays that were over long ago are dropped: those whose last event is behind the latest `keep`."""
-        self._journal.write((_END, (play,)))
+        self._journal.write(("UPDATE play SET ended = (SELECT max(seq) FROM event) WHERE id = ?", (play,)))
         if self._keep is not None:
             self._journal.write((_DROP_EVENTS, (self._keep,)), (_DROP_PLAYS, ()), (_DROP_REPLIES, (self._keep,)))
 
     def forget(self, play: str) -> None:
         """Drop it, over or not."""
-        self._journal.write((_FORGET_EVENTS, (play,)), (_FORGET_PLAY, (play,)))
+        self._journal.write(("DELETE FROM event WHERE play = ?", (play,)), ("DELETE FROM play WHERE id = ?", (play,)))
 
     def reply(self, question: str, text: str) -> None:
-        """A person has answered a question."""
-        self._journal.write((_REPLY, (question, text)))
+        self._journal.write(("INSERT OR REPLACE INTO reply (question, text) VALUES (?, ?)", (question, text)))
 
     async def is_safe(self) -> None:
         """Wait until all that was written so far survives; see `Journal.is_safe`.

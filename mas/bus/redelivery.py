@@ -41,10 +41,7 @@ class Redelivery:
     ) -> None:
         self._settlement = settlement
         self._counters = settlement.counters
-        self._queues = queues
-        self._clock = clock
-        self._ticket = ticket
-        self._limits = limits
+        self._queues, self._clock, self._ticket, self._limits = queues, clock, ticket, limits
         self._journal = journal
         self._orphans: dict[str, list[InFlightMessage]] = {}
 

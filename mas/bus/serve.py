@@ -151,8 +151,7 @@ class Service:
         principal: str | None,
         retry: Backoff | None,
     ) -> None:
-        self.address = address
-        self._bus = bus
+        self.address, self._bus = address, bus
         self._handler = traced_handler(address, handler)
         self._listening = bus.subscribe(address, principal=principal, credit=concurrency)
         self._envelopes = EnvelopeFactory(address, principal=principal)

@@ -39,9 +39,7 @@ class Settlement:
         self.counters = Counters()
         self.dead: DeadLetters[InFlightMessage] = DeadLetters(limits.dead_letters)
         self.seen: Recent[tuple[str, str]] = Recent(limits.remembered)
-        self._journal = journal
-        self._clock = clock
-        self._show = show
+        self._journal, self._clock, self._show = journal, clock, show
 
     def offer(self, queue: AddressQueue, message: InFlightMessage) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""

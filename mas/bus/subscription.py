@@ -4,7 +4,6 @@ every message, but never what is private.
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -50,21 +49,14 @@ class LocalSubscription(SubscriptionQueue):
         if credit < 1:
             raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
         super().__init__(address, principal=principal, credit=credit)
-        self._enter = enter
-        self._leave = leave
-        self._deliver = deliver
-        self._release = release
-        self._finish = finish
-        self._give_back = give_back
-        self._withdrawn = withdrawn
+        self._enter, self._leave, self._deliver, self._release = enter, leave, deliver, release
+        self._finish, self._give_back, self._withdrawn = finish, give_back, withdrawn
 
     async def __aenter__(self) -> Self:
         self._enter(self)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._leave(self)
 
     def __aiter__(self) -> Self:
@@ -80,7 +72,6 @@ class LocalSubscription(SubscriptionQueue):
             raise StopAsyncIteration from None
 
     async def receive(self) -> Envelope:
-        """The next message; see `Subscription.receive`."""
         while (envelope := self._take()) is None:
             if self.closed:
                 raise Closed(f"the subscription at {self.address!r} is closed and its queue is empty")
@@ -142,7 +133,6 @@ class LocalSubscription(SubscriptionQueue):
             message.call_watchers()
 
     async def withdraw(self) -> None:
-        """Take nothing new; see `Subscription.withdraw`."""
         self.credit = 0
         self.close()
         self._withdrawn(self)

@@ -19,16 +19,13 @@ class TracedSender:
     """Sends over a bus with a span around each message; a request's lasts until its answer."""
 
     def __init__(self, bus: Bus, tracer: Tracer) -> None:
-        self._bus = bus
-        self._tracer = tracer
+        self._bus, self._tracer = bus, tracer
 
     async def publish(self, envelope: Envelope, *, wait: bool = True) -> None:
-        """As `Bus.publish`."""
         with self._sending(envelope) as sent:
             await self._bus.publish(sent, wait=wait)
 
     async def request(self, envelope: Envelope, *, timeout_s: float | None = None) -> Envelope:
-        """As `Bus.request`."""
         with self._sending(envelope) as sent:
             return await self._bus.request(sent, timeout_s=timeout_s)
 

@@ -98,11 +98,7 @@ def unpacker(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _payload_class(kind: object) -> type[Payload]:
-    """The imported class of a kind.
-
-    Raises:
-        UnknownKind: there is none. Malformed: a kind that is no text.
-    """
+    """The imported class of a kind."""
     if not isinstance(kind, str):
         raise Malformed(f"the kind of a payload is a text, not {kind!r}")
     if kind not in _kinds:

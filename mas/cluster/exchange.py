@@ -75,7 +75,6 @@ class CallServer:
             self._turns.pass_on(number)
 
     def cancel_all(self) -> None:
-        """Cancel what runs."""
         for task in self._running.values():
             task.cancel()
 
@@ -151,7 +150,6 @@ class CallSender:
             self._left.discard(number)
 
     async def close(self) -> None:
-        """Await no answer any more."""
         for task in self._exchanges:
             task.cancel()
         await asyncio.gather(*self._exchanges, return_exceptions=True)
@@ -200,9 +198,7 @@ class CallSender:
                 self._begin([])
 
 
-def _batches(
-    calls: Sequence[tuple[SentCall, Sequence[Any]]],
-) -> Iterator[Sequence[tuple[SentCall, Sequence[Any]]]]:
+def _batches(calls: Sequence[tuple[SentCall, Sequence[Any]]]) -> Iterator[Sequence[tuple[SentCall, Sequence[Any]]]]:
     """Calls that travel together. One with objects, which it may have to wait for, travels alone."""
     batch: list[tuple[SentCall, Sequence[Any]]] = []
     size = 0

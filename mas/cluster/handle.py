@@ -38,7 +38,6 @@ class Handle:
         return self._link.pid
 
     def member(self) -> ProcessStatus:
-        """What is known of it now."""
         return ProcessStatus(
             name=self.name,
             kind=self.spec.kind,

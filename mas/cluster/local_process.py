@@ -29,11 +29,7 @@ class LocalProcess:
     def __init__(self, connection: socket.socket, variables: Mapping[str, str], output: Path, cleaner: Guard) -> None:
         words = [sys.executable, "-P", "-m", "mas.cluster.worker", str(connection.fileno()), str(os.getpid())]
         try:
-            with (
-                connection,
-                output.with_suffix(".out").open("ab") as out,
-                output.with_suffix(".err").open("ab") as err,
-            ):
+            with connection, output.with_suffix(".out").open("ab") as out, output.with_suffix(".err").open("ab") as err:
                 self._process = subprocess.Popen(
                     words,
                     env=dict(variables),

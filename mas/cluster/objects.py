@@ -70,7 +70,6 @@ class ObjectFiles:
                 self._remove_unused(ref)
 
     def close(self) -> None:
-        """Remove the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _remove_unused(self, ref: Ref) -> None:

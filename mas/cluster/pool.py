@@ -50,7 +50,6 @@ class WorkerPool:
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
         return len(self._handles)
 
     async def call(self, method: str, payload: bytes, what: str) -> bytes:
@@ -113,11 +112,7 @@ class WorkerPool:
                 raise answer
 
     async def _answer(self, handle: Handle, method: str, payload: bytes, refs: Sequence[Ref] = ()) -> bytes:
-        """The answer of a worker. One that is lost takes no call from then on.
-
-        Raises:
-            WorkerLost: also after an error that is fatal. CallFailed: any other error.
-        """
+        """The answer of a worker. One that is lost takes no call from then on."""
         try:
             return await handle.call(method, payload, refs=refs, timeout_s=None)
         except WorkerLost:
@@ -152,11 +147,7 @@ class WorkerPool:
                 self._released.notify_all()
 
     async def _ready(self, number: int) -> Handle:
-        """A worker that takes calls, as far as is known; a lost one is started again, once for all who wait for it.
-
-        Raises:
-            ClusterError: it cannot be started.
-        """
+        """A worker that takes calls, as far as is known; a lost one is started again, once for all who wait for it."""
         async with self._starting[number]:
             if not self._handles[number].alive:
                 await self._restart(number)

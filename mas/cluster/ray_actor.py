@@ -59,7 +59,6 @@ class RayWorker:
         self._calls.cancel(number)
 
     async def ping(self) -> bytes:
-        """A sign of life."""
         return msgspec.msgpack.encode(HeartbeatReply(rss_bytes=resident_bytes()))
 
     async def stop(self) -> None:

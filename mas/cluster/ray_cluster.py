@@ -51,7 +51,6 @@ class RayCluster(Cluster):
         self._variables: dict[str, str | None] = {}
 
     async def put(self, content: bytes) -> Ref:
-        """See `Cluster`."""
         object_ref = await self.blocking(f"storing {len(content)} bytes", partial(ray.put, content))
         ref = Ref(key=object_ref.hex(), size=len(content))
         self._object_refs[ref.key] = object_ref
@@ -73,15 +72,12 @@ class RayCluster(Cluster):
         return [self._object_refs[ref.key] for ref in refs]
 
     def placing(self, name: str) -> Any:
-        """See `RaySession`."""
         return "DEFAULT" if self._reservation is None else self._reservation.placing(name)
 
     def is_waiting(self, name: str) -> bool:
-        """See `RaySession`."""
         return self._reservation is not None and self._reservation.is_waiting(name)
 
     def note(self, sign: str, pid: int) -> None:
-        """See `RaySession`."""
         if self._guard is not None:
             self._guard.note(sign, pid)
 

@@ -87,13 +87,11 @@ class RayLink(Link):
         raise await self._session.blocking("counting resources", partial(self._not_placed, limit_s))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
-        """See `Link`."""
         objects = self._session.object_refs(refs)
         self._living()
         return await self._calls.call(method, payload, objects)
 
     async def ping(self) -> HeartbeatReply:
-        """See `Link`."""
         return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=HeartbeatReply)
 
     async def stop(self) -> None:

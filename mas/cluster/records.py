@@ -43,7 +43,6 @@ class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """Of the workers."""
         return [f"{self.kind}-{index}" for index in range(self.count)]
 
 

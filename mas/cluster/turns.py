@@ -12,7 +12,6 @@ class Turns:
         self._waiting: dict[int, asyncio.Future[None]] = {}
 
     def is_passed(self, number: int) -> bool:
-        """Whether it is."""
         return number < self._next or number in self._passed
 
     async def wait(self, number: int) -> None:

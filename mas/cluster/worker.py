@@ -1,4 +1,4 @@
-"""The process of a local worker: `python -m mas.cluster.worker FD PARENT`, started by `mas.cluster.local_link`.
+"""The process of a local worker: `python -m mas.cluster.worker FD PARENT`, started by `mas.cluster.local`.
 
 It serves one object over the socket FD. When the driver closes that socket, however it ended, the process ends with all
 that it has started. On Linux the kernel also kills it when PARENT dies; what it had started then is left to the guard.
@@ -93,7 +93,6 @@ class Server:
         await self._reply(request.id, await self._object.invoke(request.method, request.payload, fetches))
 
     def fetch(self, name: str) -> bytes:
-        """The bytes of an object."""
         return (self._objects / name).read_bytes()
 
     async def _reply(self, number: int, outcome: Outcome) -> None:

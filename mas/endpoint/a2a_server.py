@@ -223,7 +223,6 @@ class KeptTasks:
         return await self._store.list(asked, context)
 
     async def delete(self, name: str, context: Any) -> None:
-        """Forget a task."""
         self._forget(name)
         await self._store.delete(name, context)
 
@@ -232,7 +231,6 @@ class CallerContexts:
     """What the SDK is told of a request: who sent it, so that clients see their own tasks alone."""
 
     def build(self, request: Request) -> Any:
-        """The context of a call."""
         from a2a.server.context import ServerCallContext
         from a2a.server.routes.common import StarletteUser
 

@@ -191,11 +191,7 @@ class Answering:
         return choice | {"passed": not turn.action} | ({"messages": said} if self.request.return_messages else {})
 
     def _check_messages(self) -> None:
-        """Refuse to tell what members say where it is not to be told.
-
-        Raises:
-            Refused: they were asked for.
-        """
+        """Refuse to tell what members say where it is not to be told."""
         if not self.request.return_messages:
             return
         if not self.served.shows_messages:
@@ -206,7 +202,6 @@ class Answering:
             raise Refused(400, f"return_messages: {why}", param="return_messages", code="unsupported_option")
 
     async def _turns(self, team: TeamModel, message: str) -> list[TeamTurn]:
-        """What the team does."""
         for text in team.texts(message):
             await self.prompts.check(text)
         if self.kept is not None:
@@ -248,11 +243,7 @@ def _put(parts: "asyncio.Queue[Json | None]", index: int, agent: str, told: Piec
 
 
 def _situation(request: CompletionRequest | ChatRequest) -> str:
-    """The text that describes a team's situation: the prompt, or the last message of the user.
-
-    Raises:
-        Refused: there is none, or an option was given that a team cannot honour.
-    """
+    """The text that describes a team's situation: the prompt, or the last message of the user."""
     fields = type(request).model_fields
     for name in _MEMBERS_OWN:
         if name in fields and getattr(request, name) != fields[name].default:

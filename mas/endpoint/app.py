@@ -172,11 +172,7 @@ class PeoplePages:
     max_body: int
 
     def routes(self) -> Sequence[Route]:
-        """Of the open questions, and of an answer to one."""
-        return (
-            Route("/v1/questions", self.questions),
-            Route("/v1/questions/{name}", self.answer, methods=["POST"]),
-        )
+        return (Route("/v1/questions", self.questions), Route("/v1/questions/{name}", self.answer, methods=["POST"]))
 
     async def questions(self, request: Request) -> Response:
         """All open questions, the oldest first."""
@@ -224,10 +220,7 @@ class _Door:
     """Refuses requests to other hosts, of web pages, and without the key, which `_OPEN` does not need."""
 
     def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str], metrics: Metrics) -> None:
-        self._app = app
-        self._keys = keys
-        self._hosts = hosts
-        self._metrics = metrics
+        self._app, self._keys, self._hosts, self._metrics = app, keys, hosts, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

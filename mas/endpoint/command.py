@@ -16,7 +16,6 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
-from starlette.applications import Starlette
 
 from mas.bus.journal import Journal
 from mas.core.naming import local_name
@@ -63,7 +62,6 @@ class Entrance:
 
     @property
     def has_key(self) -> bool:
-        """Whether clients must send a key."""
         return self.key is not None or bool(self.clients)
 
 
@@ -100,7 +98,17 @@ def serve_run(
         async with open_team(setup, base, adapters, desk=desk, log=log, versions=versions) as session:
             served = replace(served_team(session, base), shows_messages=shows_messages)
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
-                app = _app(served, entrance, max_waiting, max_seconds, desk, kept)
+                app = build_app(
+                    served,
+                    key=entrance.key,
+                    clients=entrance.clients,
+                    max_waiting=max_waiting,
+                    max_seconds=max_seconds,
+                    desk=desk,
+                    kept=kept,
+                    hosts=entrance.hosts,
+                    origins=entrance.origins,
+                )
                 gate, routes = app.state.gate, app.router.routes
                 if mcp:
                     routes.append(await stack.enter_async_context(mcp_route(served, gate, max_seconds)))
@@ -154,33 +162,8 @@ def _loaded(run_dir: Path, setup: Setup, console: Console) -> tuple[BaseModel, S
     return base, setup, {} if setup.algorithm.is_training_free else saved_adapters(run_dir, base)
 
 
-def _app(
-    served: Served,
-    entrance: Entrance,
-    max_waiting: int,
-    max_seconds: float | None,
-    desk: HumanDesk,
-    kept: KeptRequests | None,
-) -> Starlette:
-    return build_app(
-        served,
-        key=entrance.key,
-        clients=entrance.clients,
-        max_waiting=max_waiting,
-        max_seconds=max_seconds,
-        desk=desk,
-        kept=kept,
-        hosts=entrance.hosts,
-        origins=entrance.origins,
-    )
-
-
 def _check_servable(run_dir: Path, setup: Setup) -> None:
-    """Find out before weights are loaded, which takes long, whether there is something to serve.
-
-    Raises:
-        ConfigError, RunDirectoryError, CheckpointError: there is not; says why.
-    """
+    """Find out before weights are loaded, which takes long, whether there is something to serve."""
     check_published(setup.engine)
     check_one_seat(setup.team)
     if not setup.algorithm.is_training_free:

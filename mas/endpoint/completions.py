@@ -12,16 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from mas.core.concurrency import together
-from mas.core.engine import (
-    AdapterRef,
-    AlternativesScorer,
-    Engine,
-    Generation,
-    Grammar,
-    Request,
-    Sampling,
-    Tokenizer,
-)
+from mas.core.engine import AdapterRef, AlternativesScorer, Engine, Generation, Grammar, Request, Sampling, Tokenizer
 from mas.endpoint.errors import Refused
 from mas.endpoint.formats import format_of
 from mas.endpoint.function_calls import Calling, prompt_with_functions
@@ -64,7 +55,6 @@ class Wanted:
         return any(stop not in self.reasons.values() for stop in self.stops)
 
     def request(self, seeds: tuple[int, ...]) -> Request:
-        """The engine's request for some of them."""
         return Request(prompt_ids=self.prompt_ids, sampling=self.sampling, seeds=seeds, adapter=self.adapter)
 
 

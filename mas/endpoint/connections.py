@@ -69,7 +69,6 @@ class Connections:
             self._by_address[held.address].move_to_end(held)
 
     def drop(self, gone: "BoundedProtocol") -> None:
-        """It is closed."""
         self._all.pop(gone, None)
         same = self._by_address[gone.address]
         same.pop(gone, None)

@@ -15,7 +15,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 import msgspec
@@ -62,7 +62,6 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def episodes(self) -> tuple[str, ...]:
-        """The names of its plays."""
         return tuple(f"{self.key}#{index}" for index in range(self.n))
 
     @property
@@ -156,9 +155,7 @@ class KeptRequests:
             self._begin(asked)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """End what is under way; the journal's next process goes on with it."""
         tasks = [request.task for request in self._open.values()]
         for task in tasks:
@@ -168,7 +165,6 @@ class KeptRequests:
 
     @property
     def under_way(self) -> int:
-        """Requests that are being played."""
         return len(self._open)
 
     async def turns(self, asked: KeptRequest) -> tuple[list[TeamTurn], bool]:
@@ -233,11 +229,7 @@ class KeptRequests:
             raise
 
     def _read(self, play: Play) -> KeptRequest:
-        """The request that a play is of.
-
-        Raises:
-            JournalError: it is of none, or of another run or team.
-        """
+        """The request that a play is of."""
         begun = f"the journal {self._log.path} has episode {play.episode!r} of team {play.team!r}, begun "
         hint = "Go on with what it was begun with, or name another journal."
         fields = {name.removeprefix(_ASKED): value for name, value in play.settings.items() if name.startswith(_ASKED)}

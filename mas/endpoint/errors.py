@@ -33,14 +33,10 @@ class Refused(MasError):
         retry_after_s: int = RETRY_AFTER_S,
     ) -> None:
         super().__init__(message)
-        self._retry_after_s = retry_after_s
-        self.status = status
-        self.param = param
-        self.code = code
+        self._retry_after_s, self.status, self.param, self.code = retry_after_s, status, param, code
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers beside the usual ones."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
         return {"Retry-After": str(self._retry_after_s)} if self.status in (429, 503) else {}

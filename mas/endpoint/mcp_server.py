@@ -58,7 +58,6 @@ class TeamTool:
     max_seconds: float | None = None
 
     def description(self) -> dict[str, Any]:
-        """The tool as a server lists it."""
         about = f"The action of the team {self.team.name!r} in a situation: an object of fields, or a text."
         situation = {"description": f"For example {self.team.example}", "type": ["object", "string"]}
         schema = {"type": "object", "properties": {"situation": situation}, "required": ["situation"]}

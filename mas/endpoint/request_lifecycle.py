@@ -92,7 +92,6 @@ class Metrics:
         self._generated.labels(model).inc(generated)
 
     def text(self) -> bytes:
-        """All of it, as it is scraped."""
         return generate_latest(self.registry)
 
 
@@ -169,11 +168,7 @@ class RequestExchange:
             self.metrics.request(call.model, reply.status, time.perf_counter() - began)
 
     async def _in_time(self, answer: Awaitable[None]) -> None:
-        """Await an answer for as long as a request may take.
-
-        Raises:
-            Refused: it took longer.
-        """
+        """Await an answer for as long as a request may take."""
         limit = asyncio.timeout(self.max_seconds)
         try:
             async with limit:

@@ -137,12 +137,7 @@ class Shape:
         for word in words:
             offsets.append(self._offsets[index])
             self._offsets[index] += len(word)
-        return {
-            "tokens": words,
-            "token_logprobs": values,
-            "top_logprobs": told,
-            "text_offset": offsets,
-        }
+        return {"tokens": words, "token_logprobs": values, "top_logprobs": told, "text_offset": offsets}
 
     def _scored(self, token: int, value: float) -> Json:
         """Engines know the log-probability of a token, not its rank."""

@@ -39,7 +39,6 @@ class MessageItem(BaseModel):
     content: ItemText
 
     def chat(self) -> Json:
-        """As a message of a chat."""
         return {"role": self.role, "content": self.content}
 
 
@@ -52,7 +51,6 @@ class CallItem(BaseModel):
     arguments: str = "{}"
 
     def chat(self) -> Json:
-        """As a message of a chat."""
         called = {"name": self.name, "arguments": self.arguments}
         return {"role": "assistant", "tool_calls": [{"id": self.call_id, "type": "function", "function": called}]}
 
@@ -65,7 +63,6 @@ class ResultItem(BaseModel):
     output: ItemText
 
     def chat(self) -> Json:
-        """As a message of a chat."""
         return {"role": "tool", "tool_call_id": self.call_id, "content": self.output}
 
 

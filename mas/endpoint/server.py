@@ -31,11 +31,7 @@ _OTHER_FILES = 128
 
 @asynccontextmanager
 async def running(
-    app: Starlette,
-    listener: socket.socket | None = None,
-    *,
-    drain_s: float = DRAIN_S,
-    bounds: Bounds | None = None,
+    app: Starlette, listener: socket.socket | None = None, *, drain_s: float = DRAIN_S, bounds: Bounds | None = None
 ) -> AsyncIterator[str]:
     """Serve an application of `build_app` while the block runs; gives its address, such as `http://127.0.0.1:8000`.
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import ClassVar
 
 import msgspec
 
@@ -62,8 +61,6 @@ class SituationState(msgspec.Struct, frozen=True):
 class Situation(RecordEnvironment[SituationState]):
     """A world of one turn that somebody described: its one seat acts, and nothing comes of it."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = SituationState
-
     def __init__(self, seat: str, views: Views) -> None:
         spec = EnvironmentSpec(name="situation", seats=(seat,), views=tuple(views), max_turns=1, terms=())
         super().__init__(spec)
@@ -75,9 +72,6 @@ class Situation(RecordEnvironment[SituationState]):
 
     def fields(self, state: SituationState, view: str) -> Mapping[str, str]:
         return state.views[view]
-
-    def legal(self, seat: str) -> tuple[str, ...] | None:
-        return None
 
     def act(self, state: SituationState, action: str) -> tuple[SituationState, dict[str, float], bool]:
         return msgspec.structs.replace(state, action=action), {}, True
@@ -235,11 +229,7 @@ class TeamModel:
         )
 
     def _check_text(self) -> None:
-        """Find out whether a plain text makes all fields.
-
-        Raises:
-            ConfigError: it does not.
-        """
+        """Find out whether a plain text makes all fields."""
         needed = {field for fields in self._shown.values() for field in fields}
         for field in self._text:
             if field not in needed:

@@ -76,7 +76,6 @@ class Sampled(Wire):
 
     @property
     def completions(self) -> int:
-        """How many are asked for in all."""
         return self.n
 
     @field_validator("stop", mode="before")

@@ -179,7 +179,6 @@ class LocalGames:
         self._free: list[Environment] = []
 
     async def play(self, fixture: Fixture) -> PlayedGame:
-        """As the function `play`."""
         game = self._free.pop() if self._free else self._open()
         played = await play(game, fixture, self._players)
         self._free.append(game)

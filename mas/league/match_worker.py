@@ -50,7 +50,6 @@ class MatchWorker:
         return msgspec.msgpack.encode(await self._games.play(fixture))
 
     async def close(self) -> None:
-        """Free the engines."""
         await self._stack.aclose()
 
 

@@ -95,13 +95,7 @@ def is_zero_sum(first: Matrix, second: Matrix) -> bool:
 
 
 def projected_replicator(
-    own: Fitness,
-    other: Fitness,
-    shape: tuple[int, ...],
-    *,
-    dt: float = 1e-2,
-    iterations: int = 10_000,
-    skip: int = 0,
+    own: Fitness, other: Fitness, shape: tuple[int, ...], *, dt: float = 1e-2, iterations: int = 10_000, skip: int = 0
 ) -> Mixes:
     """Projected replicator dynamics (Lanctot et al. 2017, arXiv 1711.00832, section 3.1): the average of all steps but
     the first `skip`.

@@ -77,7 +77,6 @@ class LeaguePool:
             raise ConfigError(f"algorithm.opponents has two that would both be called {twice[0]!r}: rename one of them")
 
     def draw(self, points: Mapping[str, float], random: Random) -> str:
-        """See `Pool`."""
         return draw(self._mix(points), random)
 
     @asynccontextmanager

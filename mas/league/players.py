@@ -180,11 +180,7 @@ def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
 
 
 def _check_listed(world: LeagueWorld) -> None:
-    """Refuse games in which nobody could play at random.
-
-    Raises:
-        ConfigError: the seats that begin cannot list their legal actions.
-    """
+    """Refuse games in which nobody could play at random."""
     game = world.open()
     game.reset(Task(id="listed", seed=0))
     for seat in game.to_move():

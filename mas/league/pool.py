@@ -79,7 +79,6 @@ class GateVerdict:
         return not self.games or self.interval.low > self.threshold
 
     def notes(self) -> dict[str, float]:
-        """For `Member.notes`."""
         if not self.games:
             return {"best": 1.0}
         found = {"games": float(self.games), self.measure: self.mean, "low": self.interval.low}

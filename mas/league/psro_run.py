@@ -223,11 +223,7 @@ class Populations:
                 self._keep_met(pair, found, games)
 
     def _table(self, player: str) -> Table:
-        """The policy of a player whose payoffs are computed.
-
-        Raises:
-            ConfigError: it cannot be scored now.
-        """
+        """The policy of a player whose payoffs are computed."""
         table = self.policy(player)
         if table is None:
             raise ConfigError(

@@ -36,10 +36,7 @@ _GROUPS = (
     *("algorithm.advantage.key=group", "algorithm.advantage.baseline=mean", "algorithm.advantage.scale=std"),
     "algorithm.sampler.candidates=8",
 )
-_ITS_OWN = (
-    "algorithm.roles=[]",
-    *("train.start=null", "train.target=null", "train.token_budget=null"),
-)
+_ITS_OWN = ("algorithm.roles=[]", *("train.start=null", "train.target=null", "train.token_budget=null"))
 """Whom a run trained, what it began with and what ended it is no affair of its answer's."""
 GAMES = "response.db"
 """The file of the answer's run that has the games by which it was measured."""

@@ -179,7 +179,6 @@ class LeagueStore:
         return {str(row.id): _game_of(row) for row in rows}
 
     def ids(self, tournament: str) -> set[str]:
-        """Ids of the games kept."""
         return {game.id for game in self.games(tournament)}
 
     def game(self, tournament: str, game: str) -> PlayedGame:
@@ -238,7 +237,6 @@ class LeagueStore:
         return [_member_of(row) for row in rows]
 
     def close(self) -> None:
-        """Let go of the database."""
         self._engine.dispose()
 
     @contextmanager
@@ -327,11 +325,7 @@ def _game_of(row: Row[Any]) -> PlayedGame | str:
 
 
 def _member_of(row: RowMapping) -> LeagueMember:
-    """The member of a row.
-
-    Raises:
-        ConfigError: the row holds none.
-    """
+    """The member of a row."""
     try:
         notes = msgspec.json.decode(row["notes"], type=dict[str, float])
         # Names of columns are a subclass of str here, which msgspec refuses.

@@ -5,7 +5,7 @@ Round robins, Swiss rounds and one against all; several games at a time.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 
 import networkx as nx
@@ -45,15 +45,7 @@ class Terms:
     challenger: str = ""
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for a store."""
-        return {
-            "game": self.game,
-            "players": dict(self.players),
-            "games": self.games,
-            "rounds": self.rounds,
-            "seed": self.seed,
-            "challenger": self.challenger,
-        }
+        return asdict(self) | {"players": dict(self.players)}
 
 
 async def run_tournament(
@@ -138,12 +130,7 @@ def points_of(players: Sequence[str], games: Sequence[PlayedGame]) -> dict[str, 
 
 
 async def _play_missing(
-    name: str,
-    fixtures: Sequence[Fixture],
-    store: LeagueStore,
-    play: PlayMatch,
-    at_once: int,
-    progress: Progress,
+    name: str, fixtures: Sequence[Fixture], store: LeagueStore, play: PlayMatch, at_once: int, progress: Progress
 ) -> None:
     kept = store.ids(name)
     left = [fixture for fixture in fixtures if fixture.id not in kept]

@@ -121,11 +121,7 @@ async def played_by_workers(
 
 
 def _games_left(name: str, terms: Terms, store: LeagueStore, seats: int, at_once: int, options: WorkerOptions) -> int:
-    """How many games are left to play.
-
-    Raises:
-        ConfigError: see `played_by_workers`.
-    """
+    """How many games are left to play."""
     games, workers = len(first_fixtures(terms, seats)), options.workers
     if workers > games:
         where = "each round of this tournament" if terms.rounds else "this tournament"
@@ -151,11 +147,7 @@ class PlayerSetup:
 
 
 async def _setup(terms: Terms, world: LeagueWorld, options: WorkerOptions) -> PlayerSetup:
-    """What workers are made of, with all that can be refused before one starts.
-
-    Raises:
-        As `open_players`, and see `_check_run`.
-    """
+    """What workers are made of, with all that can be refused before one starts."""
     parsed = {name: RunSource.parse(source) for name, source in terms.players.items()}
     runs = {name: source for name, source in parsed.items() if source is not None}
     others = {name: source for name, source in terms.players.items() if name not in runs}
@@ -187,11 +179,7 @@ class RunNeeds:
 
 
 def _needs_of(runs: Mapping[str, RunSource], world: LeagueWorld, options: WorkerOptions) -> RunNeeds:
-    """What runs need of a worker; no model is loaded.
-
-    Raises:
-        ConfigError: a run that workers cannot play. Otherwise as `open_runs`.
-    """
+    """What runs need of a worker; no model is loaded."""
     from mas.league.trained_players import load_run, run_digest
     from mas.serving.model import device_of
 

@@ -50,7 +50,6 @@ class TimeLeft:
 
     @property
     def has_steps(self) -> bool:
-        """Whether any step was measured."""
         return bool(self._steps)
 
     def seconds(self, step: int) -> float | None:

@@ -31,7 +31,6 @@ class EventFile:
         self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _add(self, event: Event) -> None:

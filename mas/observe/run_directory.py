@@ -50,8 +50,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, lock: int, config: str, *, is_resumed: bool, parents: Collection[Path] = ()) -> None:
-        self.path = path
-        self._config = config
+        self.path, self._config = path, config
         self._made_parents = tuple(parents)
         self.is_resumed = is_resumed
         self.config_path = path / "config.yaml"
@@ -151,7 +150,6 @@ class RunDirectory:
 
     @property
     def has_metrics(self) -> bool:
-        """Whether anything was measured yet."""
         return self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
 
     def write_config(self) -> None:

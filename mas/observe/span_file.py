@@ -42,8 +42,7 @@ class SpanFile(SpanProcessor):
     """
 
     def __init__(self, path: Path, *, most: int) -> None:
-        self._path = path
-        self._most = most
+        self._path, self._most = path, most
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

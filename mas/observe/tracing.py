@@ -74,11 +74,7 @@ def _resource(process: str) -> Resource:
 
 
 def _collector() -> SpanProcessor | None:
-    """What sends spans to the collector that the environment names; None: it names none.
-
-    Raises:
-        ConfigError: the exporter is not installed, or the environment asks for another protocol.
-    """
+    """What sends spans to the collector that the environment names; None: it names none."""
     named = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
     if named is None or os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
         return None
@@ -103,8 +99,7 @@ class OtelSpan:
     __slots__ = ("_shows_content", "raw")
 
     def __init__(self, raw: trace.Span, *, shows_content: bool) -> None:
-        self.raw = raw
-        self._shows_content = shows_content
+        self.raw, self._shows_content = raw, shows_content
 
     @property
     def traceparent(self) -> str:
@@ -132,8 +127,7 @@ class _Gathering:
     """Episodes that are traces of their own: what links to them, and how many more are recorded."""
 
     def __init__(self, span: trace.Span, left: int) -> None:
-        self.span = span
-        self.left = left
+        self.span, self.left = span, left
 
 
 _gathering: ContextVar[_Gathering | None] = ContextVar("episodes", default=None)

@@ -156,27 +156,20 @@ def _options(model: type[Options]) -> tuple[OptionProfile, ...]:
     return tuple(
         OptionProfile(
             name=name,
-            kind=" or ".join(_kind(_followed(one, shared)) for one in _alternatives(spec)),
+            kind=" or ".join(
+                str(one.get("type", "choice" if "enum" in one or "const" in one else "any"))
+                for one in _alternatives(spec, shared)
+            ),
             default=spec.get("default"),
-            bounds=", ".join(bound for one in _alternatives(spec) for bound in _bounds(_followed(one, shared))),
+            bounds=", ".join(bound for one in _alternatives(spec, shared) for bound in _bounds(one)),
         )
         for name, spec in schema.get("properties", {}).items()
     )
 
 
-def _alternatives(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The possible shapes of an option, as `int | None` has two."""
-    found: list[Mapping[str, Any]] = spec.get("anyOf", [spec])
-    return found
-
-
-def _followed(spec: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = shared.get(spec.get("$ref", "").rpartition("/")[2], spec)
-    return found
-
-
-def _kind(spec: Mapping[str, Any]) -> str:
-    return str(spec.get("type", "choice" if "enum" in spec or "const" in spec else "any"))
+def _alternatives(spec: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The possible shapes of an option, as `int | None` has two; references followed."""
+    return [shared.get(one.get("$ref", "").rpartition("/")[2], one) for one in spec.get("anyOf", [spec])]
 
 
 def _bounds(spec: Mapping[str, Any]) -> list[str]:

@@ -73,7 +73,8 @@ def scenarios(
     elif not measure:
         console.print(_listed(found))
     if measure:
-        console.print(_measured(found), *_measures(found), *_unmeasured(found), sep="\n")
+        missing = [Text(f"{one.profile.name} was not measured: {one.missing}") for one in found if one.missing]
+        console.print(_measured(found), *_measures(found), *missing, sep="\n")
     if not name:
         _print_left_out(console, size, names, broken)
     if json is not None:
@@ -85,11 +86,7 @@ def scenarios(
 def _chosen(
     names: Sequence[str], words: Sequence[str], model: str | None, size: str | None, broken: dict[str, str]
 ) -> list[str]:
-    """Those that have all words, at a size that suits the model.
-
-    Raises:
-        ConfigError: there are none.
-    """
+    """Those that have all words, at a size that suits the model."""
     chosen = []
     for name in names:
         try:
@@ -126,11 +123,7 @@ def _print_left_out(console: Console, size: str | None, names: Collection[str], 
 
 
 def _with_size(size: str | None, broken: Collection[str]) -> list[str]:
-    """All scenarios that have a size, but for the broken ones.
-
-    Raises:
-        ConfigError: none has.
-    """
+    """All scenarios that have a size, but for the broken ones."""
     names = [name for name in scenario_names() if name not in broken]
     chosen = [name for name in names if size is None or size in find_scenario(name).sizes]
     if not chosen:
@@ -178,9 +171,9 @@ def _listed(found: list[Found]) -> Table:
             table.add_row("", Text(f"{family}", style="bold cyan"))
         roles = ", ".join(dict.fromkeys((known.teams.get("team") or next(iter(known.teams.values()))).values()))
         lines = filter(None, (roles, ", ".join(known.sizes), _players(known)))
-        table.add_row(
-            Text(known.name, style="bold"), Text.assemble(_sentence(known.summary), ("\n" + "; ".join(lines), "dim"))
-        )
+        # the first sentence, without what stands in brackets
+        said = re.split(r"(?<=[.?!]) ", re.sub(r" ?\([^()]*\)", "", known.summary), maxsplit=1)[0]
+        table.add_row(Text(known.name, style="bold"), Text.assemble(said, ("\n" + "; ".join(lines), "dim")))
     return table
 
 
@@ -190,11 +183,6 @@ def _players(known: Profile) -> str:
     except ConfigError:  # its package is missing, or nothing safe runs its programs
         return ""
     return ", ".join(found) or "no baselines"
-
-
-def _sentence(text: str) -> str:
-    """The first sentence, without what stands in brackets."""
-    return re.split(r"(?<=[.?!]) ", re.sub(r" ?\([^()]*\)", "", text), maxsplit=1)[0]
 
 
 def _print_profile(console: Console, known: Profile) -> None:
@@ -210,18 +198,15 @@ def _print_profile(console: Console, known: Profile) -> None:
     if known.options:
         console.print(_options(known))
     if known.notes:
-        console.print(Text(_paragraphs(known.notes), style="dim"))
+        # as running text, as wide as the terminal will have it
+        paragraphs = (" ".join(part.split()) for part in known.notes.split("\n\n"))
+        console.print(Text("\n".join(paragraphs), style="dim"))
     sizes = [size for size in known.sizes if known.sizes[size]]
     if sizes:
         size = known.size if known.size in sizes else sizes[0]
         model = ["model.path=Qwen/Qwen3-0.6B"] if is_for_real_models(known.name, size) else []
         train = shlex.join(["mas", "train", f"scenario={known.name}", *size_overrides(known.name, size), *model])
         console.print(Text(f"train at size {size}: {train}"), soft_wrap=True)
-
-
-def _paragraphs(text: str) -> str:
-    """Lines of a docstring as running text, as wide as the terminal will have it."""
-    return "\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _rows(known: Profile) -> list[tuple[str, str]]:
@@ -290,7 +275,3 @@ def _measures(found: list[Found]) -> list[Text]:
         Text(f"{name}, {row.player}: " + ", ".join(f"{measure} {value:.3f}" for measure, value in row.measures.items()))
         for name, row in rows
     ]
-
-
-def _unmeasured(found: list[Found]) -> list[Text]:
-    return [Text(f"{one.profile.name} was not measured: {one.missing}") for one in found if one.missing]

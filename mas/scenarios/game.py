@@ -228,11 +228,7 @@ class GameEnvironment:
         self._legal = {}
 
     def _replay(self, record: GameState) -> None:
-        """Play a record from its beginning.
-
-        Raises:
-            EnvironmentFault: it is of another game, or has an action that is not legal where it stands.
-        """
+        """Play a record from its beginning."""
         if record.game != self.rules.name:
             raise EnvironmentFault(f"this is a snapshot of {record.game!r}, not of {self.rules.name!r}")
         self._begin(record.seed)

@@ -53,39 +53,12 @@ class Shipped(Mapping[str, ScenarioEntry]):
         return len(self._names)
 
 
-SCENARIOS: Mapping[str, ScenarioEntry] = Shipped(
-    "relay",
-    "two_hop",
-    "shop",
-    "plan_path",
-    "matrix_games",
-    "two_player",
-    "bridge",
-    "red_team",
-    "propose",
-    "sokoban",
-    "sudoku",
-    "leader_follower",
-    "imposter",
-    "refine",
-    "discussion",
-    "debate",
-    "safe_reply",
-    "help_desk",
-    "math_team",
-    "code_team",
-    "tool_use",
-    "workflow",
-    "retrieval",
-    "delegate",
-    "subagents",
-    "negotiation",
-    "market",
-    "questions",
-    "commons",
-    "economy",
-    "reasoning",
-)
+_NAMES = """
+relay two_hop shop plan_path matrix_games two_player bridge red_team propose sokoban sudoku leader_follower
+imposter refine discussion debate safe_reply help_desk math_team code_team tool_use workflow retrieval delegate
+subagents negotiation market questions commons economy reasoning
+"""
+SCENARIOS: Mapping[str, ScenarioEntry] = Shipped(*_NAMES.split())
 """Those of mas that a team's graph plays."""
 PLAYED_ELSEWHERE: Mapping[str, ScenarioEntry] = Shipped("program")
 """Those that programs play, see `mas.gateway`."""
@@ -112,10 +85,7 @@ def find_scenario(name: str) -> ScenarioEntry:
                 from mas.scenarios import tool_class  # its import takes numpy, which `mas --help` does without
 
                 return ScenarioEntry(
-                    tool_class.ToolClassOptions,
-                    partial(tool_class.build, kind),
-                    "of your own",
-                    is_demonstrated=False,
+                    tool_class.ToolClassOptions, partial(tool_class.build, kind), "of your own", is_demonstrated=False
                 )
             return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), "of your own")
         raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")

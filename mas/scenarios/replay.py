@@ -142,11 +142,7 @@ class ReplayEnvironment:
         return self._world
 
     def _again(self, played: Played) -> ReplayedWorld:
-        """The game after these actions.
-
-        Raises:
-            EnvironmentFault: it went another way than the first time.
-        """
+        """The game after these actions."""
         world = self._begin(played.seed)
         proof = self._seen(world, "")
         possible = True

@@ -5,15 +5,17 @@ With the state in one immutable record, `clone` shares it, `snapshot` is its enc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
 
+from mas.config.base import Options
 from mas.core.environment import Answered, Environment, EnvironmentSpec, Move, Observation, Reward, Script, Step, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
@@ -31,12 +33,24 @@ _ATTEMPTS = 2000
 """Draws for a task of a split, of which one in five fits where tasks differ."""
 
 
+def one_seat(name: str, views: tuple[str, ...], max_turns: int, terms: tuple[str, ...]) -> EnvironmentSpec:
+    """Of an environment in which the seat `team` acts alone."""
+    return EnvironmentSpec(name=name, seats=("team",), views=views, max_turns=max_turns, terms=terms)
+
+
 class RecordWorld(ABC, Generic[State]):
-    """What environments of one seat and of several have in common."""
+    """What environments of one seat and of several have in common. `state_type` is the class's argument: `RelayState`
+    of a `RecordEnvironment[RelayState]`."""
 
     state_type: ClassVar[type[msgspec.Struct]]
     history: ClassVar[tuple[str, ...]] = ()
     """Fields of the state that only tell when, or by which way, it was reached; they are not in the anchor."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for kind in filter(lambda argument: isinstance(argument, type), get_args(base)):
+                cls.state_type = kind
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
@@ -93,13 +107,14 @@ class RecordWorld(ABC, Generic[State]):
         self._state, step = self.advance(self.state, actions)
         return step
 
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return None
+
     def success(self) -> bool:
         return self.is_solved(self.state)
 
     def clone(self) -> Self:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+        return copy(self)
 
     def snapshot(self) -> bytes:
         return msgspec.json.encode(self.state)
@@ -114,7 +129,6 @@ class RecordWorld(ABC, Generic[State]):
         return digest(self.snapshot().decode())
 
     def anchor(self) -> str:
-        """See `mas.core.environment.Anchored`."""
         return digest(msgspec.json.encode(self.standing(self.state)).decode())
 
     def standing(self, state: State) -> Mapping[str, object]:
@@ -149,10 +163,7 @@ class QuestionWorld(RecordEnvironment[State]):
     """
 
     def __init__(self, name: str, views: tuple[str, ...], terms: tuple[str, ...] = ("right",)) -> None:
-        super().__init__(EnvironmentSpec(name=name, seats=("team",), views=views, max_turns=1, terms=terms))
-
-    def legal(self, seat: str) -> tuple[str, ...] | None:
-        return None
+        super().__init__(one_seat(name, views, 1, terms))
 
     def is_answer(self, state: State, action: str) -> bool:
         """Whether an action is an answer, right or wrong: any text where answers cannot be listed."""
@@ -279,6 +290,40 @@ class FolderScenario:
             stream = self.demonstrations(0, expert=expert)
             sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)
+
+
+def folder_scenario(
+    file: str,
+    options: Options,
+    make_environment: Callable[[], Environment],
+    content: Callable[[Random], str],
+    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None,
+    *,
+    inner: str = "",
+    unkeyed: Iterable[str] = ("skill",),
+    reward: Reward | None = None,
+    expert: Callable[[Any, Random], Mapping[str, str]] | None = None,
+    advise: Callable[[str, str], str] | None = None,
+) -> FolderScenario:
+    """The scenario of the folder in which a file lies, with the folder's name; other arguments as `FolderScenario`.
+
+    Args:
+        inner: the folder of its teams, within that folder.
+        unkeyed: options that make no other tasks, and no other tiny base.
+    """
+    folder = Path(file).parent
+    return FolderScenario(
+        name=folder.name,
+        folder=folder / inner,
+        options_key=options.model_dump_json(exclude=set(unkeyed)),
+        make_environment=make_environment,
+        content=content,
+        demonstrate=demonstrate,
+        skill=getattr(options, "skill", 0.0),
+        reward=reward or NoOwnTerms(),
+        expert=expert,
+        advise=advise,
+    )
 
 
 def expert_of(scenario: Scenario) -> Script | None:

@@ -181,7 +181,6 @@ class Against(GameWrapper[Environment, _State]):
         return not self.game.to_move() and self._solved(self)
 
     def measures(self) -> Mapping[str, float]:
-        """Those of the game."""
         return measures_of(self.game)
 
     def coming(self, seat: str) -> str:

@@ -88,7 +88,6 @@ class StudyChain(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def measure(self) -> str:
-        """What is told."""
         return self.options.measure
 
     @property
@@ -142,8 +141,7 @@ class _ChainPlay:
     """The scenario and the base of a chain, and what was found so far."""
 
     def __init__(self, chain: StudyChain, note: Note) -> None:
-        self.chain = chain
-        self.note = note
+        self.chain, self.note = chain, note
         self.config = chain.configure(chain.options.reference)
         self.scenario = configured_scenario(self.config)
         self.setup = resolve(self.config, self.scenario)

@@ -114,7 +114,6 @@ class ProtocolOptions(Options):
         return self
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Every case with every base of it."""
         return ((case, base) for case, options in self.cases.items() for base in options.bases)
 
     def grid_of(self, case: str) -> SweepGrid:
@@ -122,7 +121,6 @@ class ProtocolOptions(Options):
         return self.cases[case].grid or self.grid
 
     def seeds_of(self, case: str) -> range:
-        """Its test seeds."""
         return range(self.first_test_seed, self.first_test_seed + (self.cases[case].test_seeds or self.test_seeds))
 
 
@@ -143,7 +141,6 @@ class StudyJob(msgspec.Struct, frozen=True, kw_only=True):
         return "validation" if self.stage == "sweep" else "test"
 
     def configure(self, options: ProtocolOptions) -> Config:
-        """Its configuration."""
         case = options.cases[self.case]
         is_test = self.stage == "test"
         arm = options.arms[options.reference if self.arm == UNTRAINED else self.arm]

@@ -102,8 +102,7 @@ class _MainRun:
     """The run that people watch."""
 
     def __init__(self, path: Path, console: Console) -> None:
-        self.path = path
-        self.console = console
+        self.path, self.console = path, console
 
     def train(self, chain: StudyChain, config: Config, scenario: Scenario) -> tuple[TrainingOutcome, Curve]:
         """Train in the run directory, with its progress shown; the curve is read from its metrics."""
@@ -118,7 +117,6 @@ class _MainRun:
         return outcome, tuple(points_of(read_metrics(self.path / "metrics.jsonl"), value))
 
     def report(self, chain: StudyChain) -> Report:
-        """The run's own report."""
         config = self._placed(chain.configure(chain.options.reference))
         return build_report(self.path, config, resolve(config).plan)
 

@@ -54,7 +54,7 @@ async def between_two() -> float:
     def process(name: str) -> MqttBus:
         local = MemoryBus(clock=clock, limits=limits_of(options))
         return MqttBus(
-            nodes.build_node(
+            nodes.MqttNode(
                 parse_broker(f"mqtt://{name}@memory/lab"),
                 local=local,
                 codec=Codec(),

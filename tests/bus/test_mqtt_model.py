@@ -51,7 +51,7 @@ class World:
             name, books = owner.process, ProcessJournal(journal, owner, PAYLOADS)
         clock = asyncio.get_running_loop().time
         return MqttBus(
-            nodes.build_node(
+            nodes.MqttNode(
                 broker,
                 local=MemoryBus(clock=clock, limits=limits_of(options), journal=journal),
                 codec=Codec(PAYLOADS),

@@ -15,7 +15,7 @@ from bidding import Bidding
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment
 from mas.scenarios import build_scenario
-from mas.scenarios.commons.environment import CommonsEnvironment
+from mas.scenarios.commons import CommonsEnvironment
 from mas.scenarios.plan_path import PathEnvironment
 from mas.scenarios.relay import RelayEnvironment
 

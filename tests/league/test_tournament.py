@@ -19,7 +19,7 @@ from mas.league.players import AtRandom, scripted
 from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.matrix_games.environment import MatrixEnvironment
+from mas.scenarios.matrix_games import MatrixEnvironment
 
 TIC_TAC_TOE = "open_spiel:tic_tac_toe"
 KUHN = "open_spiel:kuhn_poker"

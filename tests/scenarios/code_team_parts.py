@@ -1,7 +1,7 @@
 """A world of `code_team` with a known function, for its tests."""
 
 from mas.core.messages import joint_action
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeState
+from mas.scenarios.code_team import CodeEnvironment, CodeState
 from mas.scenarios.code_team.language import DIGITS, Compact, Function
 
 SUM = Function(kind="digit", steps=(("+", 3), ("-", 1)), spec="+3-1", golden=tuple(DIGITS))

@@ -18,8 +18,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.code_team import worded
-from mas.scenarios.code_team.environment import CodeState, demonstrations
+from mas.scenarios.code_team import CodeState, demonstrations, worded
 from mas.scenarios.code_team.language import DIGITS, HOLDS, SIGNS, Compact, Function, program_of, reference, run
 from mas.scenarios.measure import measure
 from mas.scenarios.world import expert_of

@@ -12,7 +12,7 @@ from code_team_parts import SUM, act, world
 
 from mas.core.environment import Move, Reward
 from mas.core.messages import Action, Failure, Payload, joint_action
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward
+from mas.scenarios.code_team import CodeEnvironment, CodeReward
 from mas.scenarios.code_team.language import DIGITS, Function, run
 from mas.testing.reward import RewardContract
 from mas.training.advantages.group import group_advantages

@@ -18,7 +18,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.sandbox.mechanism import probe
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.code_team.environment import CodeEnvironment, CodeReward, CodeState, expert
+from mas.scenarios.code_team import CodeEnvironment, CodeReward, CodeState, expert
 from mas.scenarios.code_team.language import HOLDS, CodeAnswer, Function
 from mas.scenarios.code_team.worded import EDGES, KINDS, LONGEST, Worded, applied, draw_input, golden_of, judged
 from mas.testing.environment import EnvironmentContract

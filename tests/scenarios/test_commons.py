@@ -16,7 +16,7 @@ from mas.core.messages import Action, Failure
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.commons.environment import (
+from mas.scenarios.commons import (
     CommonsEnvironment,
     CommonsReward,
     CommonsState,

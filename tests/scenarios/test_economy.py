@@ -17,7 +17,7 @@ from mas.core.messages import Action, Failure, read_joint
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.economy.environment import (
+from mas.scenarios.economy import (
     EconomyEnvironment,
     EconomyState,
     Government,

@@ -14,8 +14,8 @@ from mas.core.errors import ConfigError
 from mas.core.messages import joint_action
 from mas.core.scenario import Scenario, Split
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.help_desk.environment import DeskEnvironment, best_entry, best_question, expert
-from mas.scenarios.help_desk.wording import AgentQuestion, ClerkAction, DeskLetters, DeskRules, DeskState, Words
+from mas.scenarios.help_desk import DeskEnvironment, best_entry, best_question, expert
+from mas.scenarios.help_desk.wording import AgentQuestion, ClerkAction, DeskLetters, DeskOptions, DeskState, Words
 from mas.scenarios.simulated_users import UNSURE, Change, Coworker, CoworkerProfile, User, UserProfile, value_of
 from mas.testing.environment import EnvironmentContract
 
@@ -33,7 +33,7 @@ def desk(*changes: Change, delay: int = 0, refusals: int = 0, talking: bool = Fa
     profile = UserProfile(unsure=("b",), changes=changes)
     user = User(profile=profile, goal=(("a", "5"), ("b", "0"), ("c", "7")))
     coworker = Coworker(profile=CoworkerProfile(delay=delay, refusals=refusals), knows=(("b", "0"),))
-    environment = DeskEnvironment(DeskRules(is_talking=talking), DeskLetters(3))
+    environment = DeskEnvironment(DeskOptions(user="talking" if talking else "script"), DeskLetters(3))
     environment._state = DeskState(user=user, coworker=coworker)
     return environment
 

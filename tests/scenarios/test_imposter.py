@@ -16,8 +16,7 @@ from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, joint_action
 from mas.core.scenario import Scenario
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.imposter.beliefs import is_carried, listeners, posterior, top
-from mas.scenarios.imposter.environment import (
+from mas.scenarios.imposter import (
     BeliefReward,
     ImposterEnvironment,
     beliefs_of_team,
@@ -27,13 +26,14 @@ from mas.scenarios.imposter.environment import (
     suspected,
     vote,
 )
-from mas.scenarios.imposter.rules import ImposterGame, ImposterRules, make, read_player, read_room, record, talk
+from mas.scenarios.imposter.beliefs import is_carried, listeners, posterior, top
+from mas.scenarios.imposter.rules import ImposterGame, ImposterOptions, make, read_player, read_room, record, talk
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
 Policy = Callable[[ImposterEnvironment, Random], str]
 IMPOSTER = {"side": "imposter"}
-RULES = ImposterRules(rounds=2)
+RULES = ImposterOptions(rounds=2)
 # a and b meet in 1, c is in 2, and the imposter d claims 1: both know better.
 MET = ImposterGame(imposter="d", rooms=("1120", "1230"), wishes=("1234", "4321"), is_cunning=(False, False))
 # Nobody meets anybody, and d claims the free room 4.
@@ -53,7 +53,7 @@ def begun(task: Task, **options: Any) -> ImposterEnvironment:
 
 
 def world(game: ImposterGame) -> ImposterEnvironment:
-    environment = ImposterEnvironment(RULES, "letters")
+    environment = ImposterEnvironment(RULES)
     environment._state = game
     return environment
 
@@ -112,7 +112,7 @@ class TestBeliefReward(RewardContract):
             yield Move(agent=role, role=role, environment=world(game), output=output, before={}, after={})
 
 
-def worlds(rules: ImposterRules, own: str) -> Iterable[tuple[float, ImposterGame]]:
+def worlds(rules: ImposterOptions, own: str) -> Iterable[tuple[float, ImposterGame]]:
     """Every world of one round in which `a` is in its own room, with its probability up to a factor."""
     rooms, wishes = tuple(product(rules.rooms, repeat=2)), tuple(permutations(rules.rooms))
     for liar, (one, two), wish, cunning in product(rules.others, rooms, wishes, (False, True)):
@@ -123,7 +123,7 @@ def worlds(rules: ImposterRules, own: str) -> Iterable[tuple[float, ImposterGame
 
 @pytest.mark.parametrize("cunning", [0.0, 0.7])
 def test_beliefs_are_those_of_counting_all_worlds(cunning: float) -> None:
-    rules = ImposterRules(rounds=2, cunning=cunning)
+    rules = ImposterOptions(rounds=2, cunning=cunning)
     tables: dict[str, dict[Any, dict[str, float]]] = {own: {} for own in rules.rooms}
     for own in rules.rooms:
         for weight, game in worlds(rules, own):

@@ -11,8 +11,8 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.scenario import Scenario, Split
 from mas.scenarios import build_scenario
+from mas.scenarios.imposter import ImposterEnvironment, beliefs_of_team, caught, expert
 from mas.scenarios.imposter.beliefs import listeners, top
-from mas.scenarios.imposter.environment import ImposterEnvironment, beliefs_of_team, caught, expert
 from mas.scenarios.imposter.rules import TEAM, ImposterGame, make, talk
 
 Policy = Callable[[ImposterEnvironment, Random], str]

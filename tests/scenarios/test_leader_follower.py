@@ -17,7 +17,7 @@ from mas.scenarios.leader_follower import (
     COLOURS,
     Board,
     ColourEnvironment,
-    ColourRules,
+    ColourOptions,
     ColourState,
     best_move,
     make_board,
@@ -39,7 +39,7 @@ def scenario_of(**options: Any) -> Scenario:
 
 
 def world(goals: str = "rrrrrr", quota: int = 3) -> ColourEnvironment:
-    environment = ColourEnvironment(ColourRules(size=3, blocks=1, quota=quota, max_turns=len(goals)))
+    environment = ColourEnvironment(ColourOptions(size=3, blocks=1, quota=quota, max_turns=len(goals)))
     environment._state = ColourState(board=BOARD, cell=(2, 0), goals=goals, seed=1)
     return environment
 

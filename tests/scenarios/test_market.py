@@ -17,8 +17,8 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.market.environment import MarketEnvironment, MarketState, careful, demonstrations, expert
-from mas.scenarios.market.offers import MANIPULATIONS, Market, MarketProposal, MarketRules, make_market
+from mas.scenarios.market import MarketEnvironment, MarketState, careful, demonstrations, expert
+from mas.scenarios.market.offers import MANIPULATIONS, Market, MarketOptions, MarketProposal, make_market
 from mas.testing.environment import EnvironmentContract
 
 SIZES = SCENARIOS["market"].sizes
@@ -39,7 +39,7 @@ def proposal(place: int, claimed: int, gain: int) -> MarketProposal:
 
 def world() -> MarketEnvironment:
     """The first leaves 4, the second says 9 and leaves 1, the third leaves 8."""
-    environment = MarketEnvironment(MarketRules(businesses=3, manipulators=1))
+    environment = MarketEnvironment(MarketOptions(businesses=3, manipulators=1))
     environment._state = MarketState(market=Market("", (proposal(1, 4, 4), proposal(2, 9, 1), proposal(3, 8, 8))))
     return environment
 
@@ -80,7 +80,7 @@ class TestWords(TestLetters):
 def test_honest_businesses_say_what_they_have_and_the_others_promise_more_than_the_best(style: Any) -> None:
     lures = 0
     for seed in range(300):
-        market = make_market(Random(seed), MarketRules(style=style, businesses=4, manipulators=2))
+        market = make_market(Random(seed), MarketOptions(style=style, businesses=4, manipulators=2))
         liars = [one for one in market.proposals if one.manipulation is not None]
         honest = [one for one in market.proposals if one.manipulation is None]
         assert (len(liars), len(honest)) == (2, 2)
@@ -104,9 +104,9 @@ def test_each_manipulation_is_used_and_only_the_one_that_an_option_names() -> No
 
 def test_only_manipulators_write_orders() -> None:
     for seed in range(300):
-        for one in make_market(Random(seed), MarketRules(style="words")).proposals:
+        for one in make_market(Random(seed), MarketOptions(style="words")).proposals:
             assert ("assistant" in one.text or "[system]" in one.text) == (one.manipulation == "injection")
-        for one in make_market(Random(seed), MarketRules()).proposals:
+        for one in make_market(Random(seed), MarketOptions()).proposals:
             assert ("#" in one.text) == (one.manipulation == "injection")
 
 
@@ -252,7 +252,7 @@ def test_the_expert_gets_the_most_that_any_purchase_gives(size: str) -> None:
 
 
 def test_an_expert_s_demonstrations_are_careful_and_a_noisy_teacher_buys_what_came_first() -> None:
-    stream = demonstrations(Random(0), 1.0, make=lambda: MarketEnvironment(MarketRules()))
+    stream = demonstrations(Random(0), 1.0, make=lambda: MarketEnvironment(MarketOptions()))
     prompt, answers = "", dict[str, dict[str, str]]()
     while len(answers) < 150 or prompt[0] != "N":
         prompt, answer = next(stream)
@@ -271,7 +271,7 @@ def test_an_expert_s_demonstrations_are_careful_and_a_noisy_teacher_buys_what_ca
         else:
             assert not rows[int(right) - 1].endswith("?")
             assert {answer for key, answer in said.items() if key[0] == "C"} == {right}
-    stream = demonstrations(Random(0), 0.0, make=lambda: MarketEnvironment(MarketRules()))
+    stream = demonstrations(Random(0), 0.0, make=lambda: MarketEnvironment(MarketOptions()))
     chosen = [
         answer for prompt, answer in (next(stream) for _ in range(3600)) if prompt[0] == "C" and "|---|---" in prompt
     ]
@@ -290,7 +290,7 @@ def test_somebody_has_to_be_honest_and_options_have_an_effect() -> None:
 def test_in_words_nobody_is_a_liar_by_how_many_wishes_a_proposal_names() -> None:
     named: dict[bool, set[int]] = {True: set(), False: set()}
     for seed in range(60):
-        for one in make_market(Random(seed), MarketRules(style="words")).proposals:
+        for one in make_market(Random(seed), MarketOptions(style="words")).proposals:
             named[one.manipulation is not None].add(one.text.partition(" for ")[0].count(" and ") + 1)
     assert named[False] == {1, 2, 3, 4}
     assert named[True] == {2, 3, 4}

@@ -12,11 +12,11 @@ from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.math_team.environment import (
+from mas.scenarios.math_team import (
     MathEnvironment,
+    MathOptions,
     MathProblem,
     MathReward,
-    MathRules,
     MathState,
     Milestone,
     make,
@@ -54,7 +54,7 @@ class TestLargeMathTeam(TestMathTeam):
 
 def world(*, compact: bool = True) -> MathEnvironment:
     """(3+4)*2: 7, then 14, of which the compact form keeps 4."""
-    environment = MathEnvironment(MathRules(compact=compact))
+    environment = MathEnvironment(MathOptions(calls="compact" if compact else "json"))
     if compact:
         milestones = (Milestone("7", ("3+4", "4+3")), Milestone("4", ("7*2", "2*7")))
     else:
@@ -103,7 +103,7 @@ def test_a_lucky_result_of_another_call_is_no_progress_in_compact_form() -> None
 
 @pytest.mark.parametrize("seed", range(60))
 def test_small_answers_are_right_modulo_ten(seed: int) -> None:
-    problem = make(Random(seed), MathRules())
+    problem = make(Random(seed), MathOptions())
     if "=" in problem.text:
         left, right = problem.text.replace("x", problem.answer).split("=")
         assert calculate(left) % 10 == calculate(right)
@@ -113,7 +113,7 @@ def test_small_answers_are_right_modulo_ten(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_large_answers_are_exact(seed: int) -> None:
-    problem = make(Random(seed), MathRules(compact=False, operations=8, numbers=99))
+    problem = make(Random(seed), MathOptions(calls="json", operations=8, numbers=99))
     if problem.text.startswith("Calculate"):
         assert calculate(problem.text.removeprefix("Calculate ").rstrip(".")) == calculate(problem.answer)
     else:
@@ -224,7 +224,8 @@ def test_the_expert_solves_every_large_task() -> None:
 
 @pytest.mark.parametrize("compact", [True, False])
 def test_ten_thousand_random_steps_raise_nothing(compact: bool) -> None:
-    environment, random, steps, number = MathEnvironment(MathRules(compact=compact)), Random(0), 0, 0
+    environment = MathEnvironment(MathOptions(calls="compact" if compact else "json"))
+    random, steps, number = Random(0), 0, 0
     while steps < 5_000:
         environment.reset(Task(id=str(number), seed=number % 50))
         number += 1

@@ -13,7 +13,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import EnvironmentFault
 from mas.scenarios import build_scenario
-from mas.scenarios.matrix_games.environment import (
+from mas.scenarios.matrix_games import (
     COLUMN,
     GAMES,
     NONE,

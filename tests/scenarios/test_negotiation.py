@@ -14,6 +14,7 @@ from mas.core.messages import Action, Failure
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
+from mas.scenarios.negotiation import TalkEnvironment, TalkState, demonstrations, expert, said_by_speaker
 from mas.scenarios.negotiation.deals import (
     FLOOR,
     SCRIPTS,
@@ -34,7 +35,6 @@ from mas.scenarios.negotiation.deals import (
     phrase,
     read_offer,
 )
-from mas.scenarios.negotiation.environment import TalkEnvironment, TalkState, demonstrations, expert, said_by_speaker
 from mas.testing.environment import EnvironmentContract
 
 SIZES = SCENARIOS["negotiation"].sizes

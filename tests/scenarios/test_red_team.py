@@ -18,7 +18,7 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Solvable
 from mas.scenarios import build_scenario
 from mas.scenarios.measure import measure
-from mas.scenarios.red_team import RedTeamScenario
+from mas.scenarios.red_team import RedTeamEnvironment, RedTeamScenario, demonstrations, right_answer
 from mas.scenarios.red_team.cases import (
     LETTERS,
     PLAIN,
@@ -28,7 +28,6 @@ from mas.scenarios.red_team.cases import (
     RedTeamRewards,
     is_harmful,
 )
-from mas.scenarios.red_team.environment import RedTeamEnvironment, demonstrations, right_answer
 from mas.scenarios.world import expert_of
 from mas.testing.environment import EnvironmentContract
 

@@ -13,10 +13,9 @@ from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan, Verdict
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.plan_path import MOVES, PathGrid
-from mas.scenarios.sokoban.environment import (
+from mas.scenarios.sokoban import (
     SokobanEnvironment,
     SokobanReward,
-    SokobanRules,
     SokobanState,
     begin,
     distance,
@@ -51,7 +50,7 @@ def started(scenario: FolderScenario, index: int) -> SokobanEnvironment:
 
 
 def world(level: Level = LEVEL, max_turns: int = 12) -> SokobanEnvironment:
-    environment = SokobanEnvironment(SokobanRules(max_turns=max_turns), lambda random: level)
+    environment = SokobanEnvironment(max_turns, lambda random: level)
     environment.reset(Task(id="made", seed=0))
     return environment
 
@@ -295,7 +294,7 @@ def test_what_is_no_move_changes_nothing_and_is_recorded(action: str) -> None:
     environment = world()
     step = environment.step({"team": action})
     assert step.illegal == (("team",) if action else ())
-    assert step.rewards["team"] == {"waste": environment.rules.waste}
+    assert step.rewards["team"] == {"waste": environment.waste}
     assert environment.state == msgspec.structs.replace(begin(LEVEL), turn=1)
 
 

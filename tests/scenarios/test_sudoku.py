@@ -12,7 +12,7 @@ from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan, Verdict
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.sudoku.environment import SudokuEnvironment, SudokuReward, SudokuRules, SudokuState, team_move
+from mas.scenarios.sudoku import WIPE, SudokuEnvironment, SudokuOptions, SudokuReward, SudokuState, proposal
 from mas.scenarios.sudoku.puzzle import BLANK, fill_forced, is_unique, make_puzzle, solutions
 from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract, choose
@@ -43,7 +43,7 @@ def begin(scenario: FolderScenario, index: int) -> SudokuEnvironment:
 
 
 def world(written: str = "......", max_turns: int = 12) -> SudokuEnvironment:
-    environment = SudokuEnvironment(SudokuRules(blanks=6, max_turns=max_turns))
+    environment = SudokuEnvironment(SudokuOptions(blanks=6, max_turns=max_turns))
     environment._state = msgspec.structs.replace(STATE, written=written)
     return environment
 
@@ -147,6 +147,17 @@ def test_the_expert_recovers_from_wrong_digits() -> None:
         environment.step(dict(scenario.expert(environment, random)))
     # Two wipes and six digits.
     assert (environment.success(), environment.state.turn) == (True, 8)
+
+
+def team_move(state: SudokuState, random: Random) -> str:
+    """What the perfect team does in one turn; empty if every proposal is sent back."""
+    plan, tried = random.choice(state.sensible_blanks()), ""
+    for _ in range(4):
+        move = proposal(state, plan, tried, random)
+        if move[1] == WIPE or move[1] in state.around_digits()[plan]:
+            return move
+        tried += move[1]
+    return ""
 
 
 def test_a_team_that_does_all_right_from_its_own_views_solves_every_small_puzzle() -> None:
@@ -255,7 +266,7 @@ def test_what_is_no_action_changes_nothing_and_is_recorded(action: str) -> None:
     environment = world()
     step = environment.step({"team": action})
     assert step.illegal == (("team",) if action else ())
-    assert step.rewards["team"] == {"waste": environment.rules.waste}
+    assert step.rewards["team"] == {"waste": environment.waste}
     assert environment.state == msgspec.structs.replace(STATE, turn=1)
 
 

@@ -13,7 +13,7 @@ from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.scenarios import build_scenario
-from mas.scenarios.help_desk.environment import DeskEnvironment
+from mas.scenarios.help_desk import DeskEnvironment
 from mas.scenarios.help_desk.wording import DeskState
 from mas.scenarios.simulated_users import User, UserProfile, value_of
 

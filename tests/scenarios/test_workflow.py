@@ -17,8 +17,17 @@ from mas.core.records import Episode
 from mas.core.role import RoleSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.tasks import LOOK_UP, Puzzle, ToolRules
-from mas.scenarios.workflow.environment import StepPlanner, WorkEnvironment, WorkReward, WorkState, demonstrations
-from mas.scenarios.workflow.jobs import MIRROR, WorkflowJob, read_compact, shortened
+from mas.scenarios.workflow.environment import (
+    MIRROR,
+    StepPlanner,
+    WorkEnvironment,
+    WorkflowJob,
+    WorkReward,
+    WorkState,
+    demonstrations,
+    read_compact,
+    shortened,
+)
 from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract

@@ -12,7 +12,6 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -23,7 +22,7 @@ from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
 from mas.bus.mqtt.journal import ProcessJournal
-from mas.bus.mqtt.node import MqttNode, build_node
+from mas.bus.mqtt.node import MqttNode
 from mas.bus.mqtt.options import MqttOptions, parse_broker
 from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import Owns, Presence, any_address
@@ -133,26 +132,16 @@ class MqttBus:
             owner = take_ownership(journal, principal=broker.principal, space=broker.space, process=process, new=name)
             name, books = owner.process, ProcessJournal(journal, owner, payloads)
         local = MemoryBus(limits=limits_of(options), journal=journal)
-        return cls(
-            build_node(
-                broker,
-                local=local,
-                codec=codec,
-                options=options,
-                process=name,
-                store=blobs,
-                journal=books,
-                owns=owns,
-            )
+        node = MqttNode(
+            broker, local=local, codec=codec, options=options, process=name, store=blobs, journal=books, owns=owns
         )
+        return cls(node)
 
     async def __aenter__(self) -> Self:
         await self._node.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def now(self) -> float:
@@ -187,11 +176,9 @@ class MqttBus:
         return PartStream(envelope, ask, queue=queue, counters=self._local.parts.counters)
 
     def part(self, request: Envelope, payload: Payload) -> bool:
-        """Send a part of the answer to a request; see `Bus.part`."""
         return self._local.part(request, payload)
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
-        """Answer a request; see `Bus.reply`."""
         await self._local.reply(request, self._node.signed(answer))
 
     async def fail(self, request: Envelope, error: Exception) -> None:
@@ -207,10 +194,7 @@ class MqttBus:
         """
         if not address:
             raise ValueError("the address to listen at is empty; a topic needs a name")
-        return MqttSubscription(
-            self._local.subscribe(address, principal=principal, credit=credit),
-            node=self._node,
-        )
+        return MqttSubscription(self._local.subscribe(address, principal=principal, credit=credit), node=self._node)
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
         """Call `watch` for every message that this process receives, and every answer that it gives; see `Bus.tap`."""

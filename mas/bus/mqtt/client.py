@@ -68,7 +68,6 @@ class Client(aiomqtt.Client):
         return len(self._client._out_packet)
 
     def forget(self, topic: str) -> None:
-        """Unsubscribe without waiting."""
         self._client.unsubscribe(topic)
 
     def drop(self) -> None:

@@ -41,19 +41,10 @@ class Connection:
         will: topic that the broker publishes an empty retained payload to when the connection breaks.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        options: MqttOptions,
-        *,
-        identity: str,
-        will: str,
-    ) -> None:
+    def __init__(self, broker: Broker, options: MqttOptions, *, identity: str, will: str) -> None:
         self.reconnects = 0
         self.longest: int | None = None  # bytes of a packet that the broker takes; None: it sets no limit
-        self._broker = broker
-        self._options = options
-        self._identity = identity
+        self._broker, self._options, self._identity = broker, options, identity
         self._events: ConnectionEvents | None = None
         self._will = will
         self._filters: dict[str, int] = {}
@@ -65,7 +56,6 @@ class Connection:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection now."""
         return self._client is not None
 
     @property

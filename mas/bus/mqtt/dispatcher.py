@@ -48,12 +48,8 @@ class Dispatcher:
     ) -> None:
         self.malformed = 0
         self.forged = 0
-        self._topics = topics
-        self._codec = codec
-        self._peers = peers
-        self._receiver = receiver
-        self._sender = sender
-        self._writer = writer
+        self._topics, self._codec, self._peers, self._receiver = topics, codec, peers, receiver
+        self._sender, self._writer = sender, writer
         self._clock = local.now
         self._parts = local.parts.counters
         self._answers: dict[Peer, list[str]] = {}
@@ -72,7 +68,6 @@ class Dispatcher:
         }
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Something came in."""
         arrival = self._topics.arrival(topic)
         try:
             if arrival is None:

@@ -112,10 +112,7 @@ class FrameWriter:
     def __init__(
         self, me: Peer, *, transport: Transport, codec: Codec, topics: Topics, clock: Callable[[], float]
     ) -> None:
-        self.me = me
-        self.transport = transport
-        self._codec = codec
-        self._topics = topics
+        self.me, self.transport, self._codec, self._topics = me, transport, codec, topics
         self._clock = clock
         self._cancels: dict[str, set[Peer]] = {}
         self.echoes = Echoes(self)

@@ -69,8 +69,7 @@ class ProcessJournal(PeerObserver):
     """
 
     def __init__(self, journal: Journal, owner: Owner, payloads: Mapping[str, type[Payload]]) -> None:
-        self.owner = owner
-        self.journal = journal
+        self.owner, self.journal = owner, journal
         self._codec = Codec(payloads, max_bytes=sys.maxsize)
         self._reading: sqlite3.Connection | None = None
         self._earlier: dict[tuple[str, str, str], EarlierMessage] = {}

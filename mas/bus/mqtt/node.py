@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,35 +30,65 @@ _STILL_S = 0.5
 _HEADER = 1024  # bytes that a packet may hold beside its frame: the topic and what MQTT adds
 
 
-@dataclass(kw_only=True, eq=False)
 class MqttNode:
-    """Takes messages of this process to others, and those of others to the local bus. Made by `build_node`.
+    """Takes messages of this process to others, and those of others to the local bus.
 
-    Attributes:
-        local: the bus of what this process listens to.
+    Args:
+        local: the bus of what this process listens to; its clock is that of the parts.
+        process: this process's name.
+        store: holds payloads that travel by reference, None: none do.
         journal: what it comes back with when it dies; None: it has none, and does not come back.
+        owns: whether a principal may listen at an address; presences that claim others are ignored.
     """
 
-    local: MemoryBus
-    options: MqttOptions
-    codec: Codec
-    topics: Topics
-    connection: Connection
-    peers: Peers
-    routes: Routes
-    references: References
-    writer: FrameWriter
-    sender: Sender
-    receiver: Receiver
-    dispatcher: Dispatcher
-    journal: ProcessJournal | None
-    _is_closed: bool = field(default=False, init=False)
-    _checking: asyncio.Task[None] | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.peers.observers = (*(() if self.journal is None else (self.journal,)), self.sender, self.receiver)
-        for peer, presence in () if self.journal is None else self.journal.peers():
-            self.peers.remember(peer, presence)
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        local: MemoryBus,
+        codec: Codec,
+        options: MqttOptions,
+        process: str,
+        store: BlobStore | None,
+        journal: ProcessJournal | None,
+        owns: Owns,
+    ) -> None:
+        self.local, self.codec, self.options, self.journal = local, codec, options, journal
+        self._is_closed = False
+        self._checking: asyncio.Task[None] | None = None
+        me, clock = Peer(broker.principal, process), local.now
+        topics = self.topics = Topics(space=broker.space)
+        client = secrets.token_hex(12) if journal is None else journal.owner.client
+        identity = f"mas-{client}"  # who can guess it can end the connection
+        self.connection = Connection(broker, options, identity=identity, will=topics.presence(me))
+        peers = self.peers = Peers(clock=clock, options=options, owns=owns)
+        away_s = 0.0 if journal is None else options.away_s
+        self.routes = Routes(me, self.connection, topics=topics, password=broker.password, peers=peers, away_s=away_s)
+        self.references = References(codec, store, options=options, clock=clock)
+        writer = self.writer = FrameWriter(me, transport=self.connection, codec=codec, topics=topics, clock=clock)
+        self.sender = Sender(writer, peers=peers, options=options, clock=clock, journal=journal)
+        self.receiver = Receiver(
+            local,
+            codec=codec,
+            writer=writer,
+            routes=self.routes,
+            options=options,
+            references=self.references,
+            journal=journal,
+        )
+        self.dispatcher = Dispatcher(
+            self.sender,
+            self.receiver,
+            writer=writer,
+            peers=peers,
+            topics=topics,
+            codec=codec,
+            local=local,
+            journal=journal,
+        )
+        peers.observers = (*(() if journal is None else (journal,)), self.sender, self.receiver)
+        for peer, presence in () if journal is None else journal.peers():
+            peers.remember(peer, presence)
 
     @property
     def me(self) -> Peer:
@@ -177,7 +206,6 @@ class MqttNode:
             await asyncio.sleep(_CHECK_S)
 
     def received(self, topic: str, payload: bytes) -> None:
-        """See `ConnectionEvents`."""
         self.dispatcher.take(topic, payload)
 
     def connected(self) -> None:
@@ -230,56 +258,3 @@ class MqttNode:
             if self.connection.is_up and self.writer.echoes.has_caught_up:
                 self.peers.give_up()
                 self.sender.check_due()
-
-
-def build_node(
-    broker: Broker,
-    *,
-    local: MemoryBus,
-    codec: Codec,
-    options: MqttOptions,
-    process: str,
-    store: BlobStore | None,
-    journal: ProcessJournal | None,
-    owns: Owns,
-) -> MqttNode:
-    """The parts of one process, not yet connected.
-
-    Args:
-        local: the bus of what this process listens to; its clock is that of the parts.
-        process: this process's name.
-        store: holds payloads that travel by reference, None: none do.
-        journal: what it comes back with when it dies; None: it does not come back.
-        owns: whether a principal may listen at an address; presences that claim others are ignored.
-    """
-    me, topics, clock = Peer(broker.principal, process), Topics(space=broker.space), local.now
-    client = secrets.token_hex(12) if journal is None else journal.owner.client
-    identity = f"mas-{client}"  # who can guess it can end the connection
-    connection = Connection(broker, options, identity=identity, will=topics.presence(me))
-    peers = Peers(clock=clock, options=options, owns=owns)
-    away_s = 0.0 if journal is None else options.away_s
-    routes = Routes(me, connection, topics=topics, password=broker.password, peers=peers, away_s=away_s)
-    references = References(codec, store, options=options, clock=clock)
-    writer = FrameWriter(me, transport=connection, codec=codec, topics=topics, clock=clock)
-    sender = Sender(writer, peers=peers, options=options, clock=clock, journal=journal)
-    receiver = Receiver(
-        local, codec=codec, writer=writer, routes=routes, options=options, references=references, journal=journal
-    )
-    dispatcher = Dispatcher(
-        sender, receiver, writer=writer, peers=peers, topics=topics, codec=codec, local=local, journal=journal
-    )
-    return MqttNode(
-        local=local,
-        options=options,
-        codec=codec,
-        topics=topics,
-        connection=connection,
-        peers=peers,
-        routes=routes,
-        references=references,
-        writer=writer,
-        sender=sender,
-        receiver=receiver,
-        dispatcher=dispatcher,
-        journal=journal,
-    )

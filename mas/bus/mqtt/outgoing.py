@@ -77,9 +77,7 @@ class OutgoingMessage(Pending):
         stream: PartStream | None = None,
     ) -> None:
         super().__init__(envelope, future)
-        self.ticket = ticket
-        self.mode = mode
-        self.deadline = deadline
+        self.ticket, self.mode, self.deadline = ticket, mode, deadline
         self.order_key: OrderKey | None = None
         if envelope.key is not None:
             self.order_key = (envelope.source, envelope.key, envelope.target)
@@ -183,8 +181,7 @@ class OrderedKeys:
     """
 
     def __init__(self, listeners: Callable[[str], list[Peer]], start: Callable[[OutgoingMessage], None]) -> None:
-        self._listeners = listeners
-        self._start = start
+        self._listeners, self._start = listeners, start
         self._queues: dict[OrderKey, deque[OutgoingMessage]] = {}
 
     def add(self, message: OutgoingMessage) -> None:

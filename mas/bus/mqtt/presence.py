@@ -85,9 +85,7 @@ class PresenceFilter:
 
     def __init__(self, owns: Owns, *, most: int, most_bytes: int) -> None:
         self.refused = 0
-        self._owns = owns
-        self._most = most
-        self._most_bytes = most_bytes
+        self._owns, self._most, self._most_bytes = owns, most, most_bytes
         self._bytes: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._total = 0
         self._logged: set[str] = set()

@@ -55,12 +55,9 @@ class ReceivedMessage:
         delivery: Delivery | None = None,
         tries: int = 0,
     ) -> None:
-        self.key = key
-        self.attempt = attempt
+        self.key, self.attempt = key, attempt
         self.state: RemoteState = state
-        self.mode = mode
-        self.delivery = delivery
-        self.tries = tries
+        self.mode, self.delivery, self.tries = mode, delivery, tries
         self.due = 0.0
         self.handed: tuple[str, str] | None = None
         self.reply: bytes | None = None
@@ -74,7 +71,6 @@ class ReceivedMessage:
         return self.mode == "request"
 
     def observe(self, event: DeliveryEvent, tries: int, due: float) -> None:
-        """See `mas.bus.in_flight.DeliveryObserver`."""
         self.tries, self.due = tries, due
         self._changed(self, event)
 

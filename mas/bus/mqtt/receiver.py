@@ -81,9 +81,7 @@ class Receiver(PeerObserver):
         self.repeated = 0
         self._local = local
         self._process = writer.me.process
-        self._codec = codec
-        self._writer = writer
-        self._routes = routes
+        self._codec, self._writer, self._routes = codec, writer, routes
         self._references = references
         self._messages: dict[MessageKey, ReceivedMessage] = {}
         self._finished = FinishedMessages(options.remembered, forget=lambda key: self._messages.pop(key, None))

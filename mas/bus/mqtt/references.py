@@ -38,10 +38,7 @@ class References:
     ) -> None:
         self.stored = 0
         self.fetched = 0
-        self._codec = codec
-        self._store = store
-        self._options = options
-        self._clock = clock
+        self._codec, self._store, self._options, self._clock = codec, store, options, clock
         self._turns: dict[Lane, tuple[asyncio.Lock, int]] = {}
         self._limits: set[asyncio.Timeout] = set()
         self._is_closed = False

@@ -22,8 +22,7 @@ class Announcer:
     """
 
     def __init__(self, me: Peer, connection: Connection, *, topics: Topics, peers: Peers, away_s: float) -> None:
-        self._me = me
-        self._connection = connection
+        self._me, self._connection = me, connection
         self._topic = topics.presence(me)
         self._peers = peers
         self._presence = Presence(since=time.time(), addresses={}, away_s=away_s)
@@ -94,19 +93,10 @@ class Routes:
     """
 
     def __init__(
-        self,
-        me: Peer,
-        connection: Connection,
-        *,
-        topics: Topics,
-        password: str | None,
-        peers: Peers,
-        away_s: float,
+        self, me: Peer, connection: Connection, *, topics: Topics, password: str | None, peers: Peers, away_s: float
     ) -> None:
         self.announcer = Announcer(me, connection, topics=topics, peers=peers, away_s=away_s)
-        self._connection = connection
-        self._topics = topics
-        self._password = password
+        self._connection, self._topics, self._password = connection, topics, password
         self._peers = peers
         self._routes: dict[str, Route] = {}
         self._draining: list[tuple[str, str]] = []
@@ -172,7 +162,6 @@ class Routes:
         return self._topics.listen(address, self._password)
 
     def _end_one(self, address: str, route: Route) -> None:
-        """One subscription is over."""
         route.readers.pop()
         if route.readers:
             return

@@ -56,10 +56,7 @@ class Sender(PeerObserver):
         self.given_up = 0
         self.dead: DeadLetters[OutgoingMessage] = DeadLetters(options.dead_letters)
         self.room = asyncio.Semaphore(options.outbox)
-        self._writer = writer
-        self._peers = peers
-        self._options = options
-        self._clock = clock
+        self._writer, self._peers, self._options, self._clock = writer, peers, options, clock
         self._messages: dict[str, OutgoingMessage] = {}
         self._keys = OrderedKeys(peers.listeners, self._start)
         self._journal = journal
@@ -208,7 +205,6 @@ class Sender(PeerObserver):
             message.at(message.deadline, self._clock, partial(self._at_deadline, message))
 
     def _written(self, message: OutgoingMessage) -> None:
-        """The journal has it."""
         message.is_written = True
         if message.ticket in self._messages:
             self._keys.advance(message)

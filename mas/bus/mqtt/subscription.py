@@ -1,7 +1,6 @@
 """A subscription of a bus over MQTT: one of the local bus, announced to the other processes while it lasts."""
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from mas.bus.mqtt.node import MqttNode
@@ -20,8 +19,7 @@ class MqttSubscription:
 
     def __init__(self, local: LocalSubscription, *, node: MqttNode) -> None:
         self.address = local.address
-        self._local = local
-        self._node = node
+        self._local, self._node = local, node
         self._has_withdrawn = False
 
     async def __aenter__(self) -> Self:
@@ -33,16 +31,14 @@ class MqttSubscription:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         try:
             if not self._has_withdrawn:
                 await self._node.routes.leave(self.address)
         finally:
             if self._has_withdrawn:
                 self._node.routes.drained(self.address)
-            await self._local.__aexit__(kind, error, trace)
+            await self._local.__aexit__(*error)
 
     def __aiter__(self) -> Self:
         return self
@@ -54,7 +50,6 @@ class MqttSubscription:
             raise StopAsyncIteration from None
 
     async def receive(self) -> Envelope:
-        """The next message; see `Subscription.receive`."""
         return await self._local.receive()
 
     def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
@@ -77,7 +72,6 @@ class MqttSubscription:
         return self._local.nack(envelope, delay_s=delay_s, cause=cause, is_tried=is_tried)
 
     def reject(self, envelope: Envelope, *, cause: str) -> None:
-        """Give it up; see `Subscription.reject`."""
         self._local.reject(envelope, cause=cause)
 
     async def withdraw(self) -> None:

@@ -90,12 +90,10 @@ class Topics(msgspec.Struct, frozen=True):
         return f"{self.root}/back/{level(peer.principal)}/{level(peer.process)}/+"
 
     def presence(self, peer: Peer) -> str:
-        """Where the presence of a process is."""
         return f"{self.root}/presence/{level(peer.principal)}/{level(peer.process)}"
 
     @property
     def presences(self) -> str:
-        """The filter of all presences."""
         return f"{self.root}/presence/+/+"
 
     def arrival(self, topic: str) -> Arrival | None:

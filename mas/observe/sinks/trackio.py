@@ -42,7 +42,6 @@ class TrackioSink:
         return name
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write a row."""
         self._run.log(dict(metrics), step=step)
 
     def close(self, error: str | None) -> None:

@@ -42,7 +42,6 @@ class WandbSink:
         return str(self._run.id)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write a row."""
         self._run.log({"step": step, **metrics}, step=self._row, commit=True)
         self._row += 1
 

@@ -5,7 +5,8 @@ prompts of the next attempt. Sources: Retroformer, arXiv 2308.02151; RISE, 2407.
 2506.11425.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from copy import copy
 from typing import Literal, Self
 
 import msgspec
@@ -90,10 +91,8 @@ class Attempts:
             fields["tried"] = "".join(f"{text}\n" for text in self.state.tried) if shows_tried else ""
             told = self.state.guidance if shows_guidance else self.state.feedback if is_reflector else ""
             fields["guidance"] = f"{told}\n" if told else ""
-        return Observation(fields, is_silent=self._is_reflectors_turn() != is_reflector)
-
-    def _is_reflectors_turn(self) -> bool:
-        return self.state.is_reflecting or (self.guide == "repair" and self.state.number > 0)
+        is_reflectors_turn = self.state.is_reflecting or (self.guide == "repair" and self.state.number > 0)
+        return Observation(fields, is_silent=is_reflectors_turn != is_reflector)
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return None if self.state.is_reflecting else self.world.legal(seat)
@@ -141,16 +140,16 @@ class Attempts:
         """How many attempts were made, and the world's own measures. Where solved tasks are not attempted again,
         `solved_by_K`; otherwise whether attempt K was right, `right_at_K`, and what most attempts say, `vote`."""
         told = {**measures_of(self.world), "attempts": float(self.state.number + 1)}
-        right = self.state.right
+        right, tried = self.state.right, self.state.tried
         if self.stops:
             return told | {f"solved_by_{k + 1}": float(any(right[: k + 1])) for k in range(self.most)}
         if len(right) == self.most:
-            told["vote"] = float(right[_most_common(self.state.tried)])
+            # of what was said most often, the first
+            told["vote"] = float(right[max(range(len(tried)), key=lambda place: (tried.count(tried[place]), -place))])
         return told | {f"right_at_{k + 1}": float(one) for k, one in enumerate(right)}
 
     def clone(self) -> Self:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = copy(self)
         twin.world = self.world.clone()
         return twin
 
@@ -171,8 +170,3 @@ class Attempts:
     def render(self) -> str:
         told = f", told {self.state.guidance!r}" if self.state.guidance else ""
         return f"attempt {self.state.number + 1} of {self.most}{told}\n{self.world.render()}"
-
-
-def _most_common(said: Sequence[str]) -> int:
-    """The place of the first text among those that occur most often."""
-    return max(range(len(said)), key=lambda place: (said.count(said[place]), -place))

@@ -147,12 +147,7 @@ def _compiled(name: str) -> Compiled:
         moves = tuple(actions) if takes_tuple else {agent: actions[seat] for seat, agent in enumerate(agents)}
         observations, state, rewards, dones, _ = environment.step_env(key, state, moves)
         outs = tuple(dones.get(agent, False) for agent in agents)
-        return (
-            (state, _listed(observations, agents), masks(state)),
-            _listed(rewards, agents),
-            outs,
-            dones["__all__"],
-        )
+        return ((state, _listed(observations, agents), masks(state)), _listed(rewards, agents), outs, dones["__all__"])
 
     def first(key: Any) -> Frame:
         state, observations, allowed = jax.device_get(begin(key))

@@ -41,7 +41,6 @@ class JaxMarlGame:
     longest: int
 
     def rules(self, name: str) -> BridgeRules:
-        """As the bridge takes them."""
         return BridgeRules(
             name=name,
             seats=self.seats,
@@ -174,11 +173,7 @@ GAMES: Mapping[str, JaxMarlGame] = MappingProxyType(
         },
         # The time is up after 100 decisions, which is noticed at the next.
         "SMAX/3m": JaxMarlGame(
-            text=Battle(3, 3),
-            seats=(*_agents(3, "ally"), *_agents(3, "enemy")),
-            payoff="free",
-            floor=0,
-            longest=101,
+            text=Battle(3, 3), seats=(*_agents(3, "ally"), *_agents(3, "enemy")), payoff="free", floor=0, longest=101
         ),
         "HeuristicEnemySMAX/3m": JaxMarlGame(
             text=Battle(3, 3), seats=_agents(3, "ally"), payoff="shared", floor=0, longest=101

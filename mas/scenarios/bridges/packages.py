@@ -4,7 +4,6 @@ import json
 import random
 from importlib import import_module
 from threading import RLock
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -66,9 +65,7 @@ class OwnChance:
         self._others = random.getstate(), np.random.get_state()
         _set(self._own)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._others is not None
         self._own = random.getstate(), np.random.get_state()
         _set(self._others)

@@ -124,7 +124,6 @@ class PettingZooRules:
     at_once: bool = False
 
     def rules(self, name: str) -> BridgeRules:
-        """As the bridge takes them."""
         return BridgeRules(
             name=name,
             seats=self.seats,

@@ -56,7 +56,6 @@ class Bargain:
 
     @property
     def player(self) -> int:
-        """Who is next."""
         return len(self.moves) % 2
 
     @property

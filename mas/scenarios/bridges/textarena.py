@@ -123,7 +123,7 @@ class TextArenaPlay:
 
     def fields(self, view: str) -> Mapping[str, str]:
         number = self._seats.index(view)
-        told = self._told[number] + self._waiting(number)
+        told = self._told[number] + [_message(each) for each in self._state.observations[number]]
         boards = [message.text for message in told if message.kind == BOARD]
         return {
             "rules": "\n".join(message.text for message in told if message.kind == RULES),
@@ -162,9 +162,6 @@ class TextArenaPlay:
         with self._chance:
             number, messages = self._game.get_observation()
         self._told[number] += [_message(each) for each in messages]
-
-    def _waiting(self, number: int) -> list[TextArenaMessage]:
-        return [_message(each) for each in self._state.observations[number]]
 
     def _lines(self, messages: Any) -> str:
         names = self._state.role_mapping

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from random import Random
-from typing import Protocol
 
 import msgspec
 
@@ -42,34 +41,6 @@ class CodeAnswer(msgspec.Struct, frozen=True):
     test: str = ""
 
 
-class Language(Protocol):
-    """How functions are specified, written and tested. Stateless; equal questions have equal answers."""
-
-    def make(self, random: Random) -> Function:
-        """A task."""
-
-    def heard(self, coder: str, tester: str) -> CodeAnswer | None:
-        """What the two said, either text empty where its agent said nothing; None: it is not legal."""
-
-    def alone(self, text: str) -> CodeAnswer | None:
-        """What one agent said that writes both; None: it is not legal."""
-
-    def actions(self) -> tuple[str, ...] | None:
-        """All that one agent can say that writes both; None: too many to list."""
-
-    def share(self, function: Function, program: str) -> float:
-        """The share of golden tests that a program passes."""
-
-    def is_right(self, function: Function, test: str) -> bool:
-        """Whether the reference agrees with a test."""
-
-    def outcome(self, function: Function, program: str, test: str) -> str:
-        """What a program does in a test: `HOLDS`, or what went wrong."""
-
-    def solution(self, function: Function, random: Random) -> tuple[str, str]:
-        """What a coder says whose program passes all golden tests, and a tester whose test is right."""
-
-
 def share_of(passed: Iterable[bool]) -> float:
     """The share that is true; 0 of nothing."""
     results = list(passed)
@@ -86,7 +57,7 @@ ANOTHER = "another digit"
 
 
 class Compact:
-    """Satisfies `Language`; `steps` is the number of operations of a specification."""
+    """`steps` is the number of operations of a specification. Stateless; equal questions have equal answers."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -101,10 +72,12 @@ class Compact:
         return Function(kind="digit", steps=steps, spec=spec, golden=tuple(DIGITS))
 
     def heard(self, coder: str, tester: str) -> CodeAnswer | None:
+        """What the two said, either text empty where its agent said nothing; None: it is not legal."""
         readable = (not coder or _PROGRAM.fullmatch(coder)) and (not tester or _TEST.fullmatch(tester))
         return CodeAnswer(coder, tester) if readable else None
 
     def alone(self, text: str) -> CodeAnswer | None:
+        """What one agent said that writes both; None: it is not legal."""
         match = _BOTH.fullmatch(text)
         return CodeAnswer(match[1], match[2]) if match else None
 
@@ -118,6 +91,7 @@ class Compact:
         return _TEST.fullmatch(test) is not None and reference(function, int(test[0])) == int(test[1])
 
     def outcome(self, function: Function, program: str, test: str) -> str:
+        """What a program does in a test: `HOLDS`, or what went wrong."""
         return HOLDS if run(program, int(test[0])) == int(test[1]) else ANOTHER
 
     def solution(self, function: Function, random: Random) -> tuple[str, str]:

@@ -88,10 +88,6 @@ class CodeStep(NamedTuple):
     ends: bool = False
 
 
-def _digit_sum(x: int, k: int) -> int:
-    return sum(int(digit) for digit in str(abs(x)))
-
-
 NUMBER: dict[str, CodeStep] = {
     "add": CodeStep("Add {k}.", lambda x, k: x + k, "x = x + {k}", 1, 20),
     "subtract": CodeStep("Subtract {k}.", lambda x, k: x - k, "x = x - {k}", 1, 20),
@@ -108,7 +104,7 @@ NUMBER: dict[str, CodeStep] = {
     ),
     "digits": CodeStep(
         "Take the sum of its decimal digits; a sign does not count.",
-        _digit_sum,
+        lambda x, k: sum(int(digit) for digit in str(abs(x))),
         "x = sum(int(digit) for digit in str(abs(x)))",
     ),
 }
@@ -240,7 +236,7 @@ _BROKEN = "The program does not run."
 
 
 class Worded:
-    """Satisfies `Language`; `steps` is the number of steps of a function."""
+    """`steps` is the number of steps of a function; the methods are those of `Compact`."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -257,7 +253,8 @@ class Worded:
             steps = draw_steps(kind, self.steps, random)
             inputs = [*EDGES[kind], *(draw_input(kind, random) for _ in range(DRAWN))]
             outputs = [applied(kind, steps, given) for given in inputs]
-            if _tells(inputs, outputs):
+            # The golden tests tell the function from a constant, and from one that changes nothing.
+            if len({canonical(output) for output in outputs}) >= DISTINCT and inputs != outputs:
                 golden = tuple(json.dumps(given) for given in inputs)
                 return Function(kind=kind, steps=steps, spec=_sentences(kind, steps), golden=golden)
 
@@ -303,11 +300,6 @@ def golden_of(function: Function) -> Given:
 def is_asked(function: Function, test: str) -> bool:
     """Whether a test's input is one that the function takes."""
     return bool(test) and is_input(function.kind, _pair(test)[0])
-
-
-def _tells(inputs: list[Any], outputs: list[Any]) -> bool:
-    """Whether the golden tests tell the function from a constant, and from one that changes nothing."""
-    return len({canonical(output) for output in outputs}) >= DISTINCT and inputs != outputs
 
 
 def _sentences(kind: str, steps: tuple[tuple[str, int], ...]) -> str:

@@ -16,19 +16,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.base import Options
-from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.environment import Move, Task
 from mas.core.messages import joint_action, parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text
+from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
 
 Style = Literal["letters", "words"]
 
@@ -71,7 +70,6 @@ class DebateCase(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> str:
-        """The right answer."""
         first, second = (max(side.numbers) for side in self.sides)
         return ANSWERS[first < second]
 
@@ -150,11 +148,9 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
     `right` is 1 where the verdict is the right answer.
     """
 
-    state_type: ClassVar[type[msgspec.Struct]] = DebateState
-
     def __init__(self, make: Callable[[Random], DebateCase], judge: Judge) -> None:
         views = (*DEBATERS, "judge", "solo")
-        super().__init__(EnvironmentSpec(name="debate", seats=("team",), views=views, max_turns=1, terms=("right",)))
+        super().__init__(one_seat("debate", views, 1, ("right",)))
         self.make = make
         self.judge: Judge = judge
 
@@ -310,14 +306,14 @@ class DebateOptions(Options):
 def build(options: DebateOptions) -> FolderScenario:
     """The scenario with these options."""
     make_case = partial(make, style=options.style, facts=options.facts)
-    return FolderScenario(
-        name="debate",
-        folder=Path(__file__).parent / options.style / options.judge,
-        options_key=options.model_dump_json(exclude={"skill", "judge"}),
-        make_environment=partial(DebateEnvironment, make_case, options.judge),
-        content=partial(_content, style=options.style, facts=options.facts),
-        demonstrate=partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(DebateEnvironment, make_case, options.judge),
+        partial(_content, style=options.style, facts=options.facts),
+        partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
+        inner=f"{options.style}/{options.judge}",
+        unkeyed=("skill", "judge"),
         reward=DebateReward(),
         expert=expert,
     )

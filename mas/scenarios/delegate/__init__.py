@@ -14,7 +14,6 @@ its prompt is made, and every worker has its own: no page reaches another's cont
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Literal
 
@@ -29,7 +28,7 @@ from mas.core.role import View
 from mas.roles.base import PromptedRole
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
 from mas.tools import Bm25
 
 Style = Literal["letters", "words"]
@@ -140,8 +139,6 @@ class DelegateState(msgspec.Struct, frozen=True):
 
 class DelegateEnvironment(QuestionWorld[DelegateState]):
     """The team's action is the answer."""
-
-    state_type: ClassVar[type[msgspec.Struct]] = DelegateState
 
     def __init__(self, style: Style, parts: int) -> None:
         super().__init__("delegate", ("planner", "worker", "composer", "solo"))
@@ -288,21 +285,16 @@ class DelegateOptions(Options):
 
 def build(options: DelegateOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="delegate",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill"}),
-        make_environment=partial(DelegateEnvironment, options.style, options.parts),
-        content=partial(_content, style=options.style, parts=options.parts),
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(DelegateEnvironment, options.style, options.parts),
+        lambda random: content_of(make(random, options.style, options.parts)),
+        demonstrations,
+        inner=options.style,
         reward=DelegateReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, style: Style, parts: int) -> str:
-    return content_of(make(random, style, parts))
 
 
 ENTRY = ScenarioEntry(

@@ -14,19 +14,18 @@ episode, so each term is paid once: there is nothing to be had from going on.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
 
 from mas.config.base import Options
 from mas.core.environment import Move, Task
-from mas.core.messages import Failure, Payload, joint_action, parsed_text, read_joint
+from mas.core.messages import Failure, joint_action, parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
 
 SCORES = ("1", "2", "3")
 _VERDICTS = {"y": True, "right": True, "n": False, "wrong": False}
@@ -100,7 +99,8 @@ def _in_words(random: Random, steps: int) -> DiscussionQuestion:
     """A story; nobody ever has fewer than none."""
     name, things, value = random.choice(_NAMES), random.choice(_THINGS), random.randint(10, 60)
     told = [f"{name} has {value} {things}."]
-    changes: tuple[Callable[[Random, int], tuple[int, str]], ...] = (_more, _fewer, _doubled)
+    doubled = "wins a bet and then has twice as many"
+    changes: tuple[Callable[[Random, int], tuple[int, str]], ...] = (_more, _fewer, lambda _, had: (2 * had, doubled))
     for _ in range(steps):
         value, event = random.choice(changes)(random, value)
         told.append(f"{name} {event}.")
@@ -115,10 +115,6 @@ def _more(random: Random, value: int) -> tuple[int, str]:
 def _fewer(random: Random, value: int) -> tuple[int, str]:
     number = random.randint(0, value)
     return value - number, random.choice(_FEWER).format(n=number)
-
-
-def _doubled(random: Random, value: int) -> tuple[int, str]:
-    return 2 * value, "wins a bet and then has twice as many"
 
 
 MEMBERS = ("solver", "evaluator", "scorer")
@@ -143,13 +139,10 @@ class DiscussionEnvironment(QuestionWorld[DiscussionState]):
         pays: whether the truth is paid for: `right` is 1 for the right answer. Otherwise nothing is paid at all.
     """
 
-    state_type: ClassVar[type[msgspec.Struct]] = DiscussionState
-
     def __init__(self, style: Style, steps: int, *, pays: bool) -> None:
         super().__init__("discussion", VIEWS)
         self.style: Style = style
-        self.steps = steps
-        self.pays = pays
+        self.steps, self.pays = steps, pays
 
     def initial(self, task: Task) -> DiscussionState:
         return DiscussionState(make(Random(task.seed), self.style, self.steps))
@@ -248,7 +241,7 @@ class DiscussionReward:
 
 
 def _shared(move: Move, member: str, scorer: str) -> dict[str, float]:
-    score = _score(move.after.get(scorer))
+    score = read_score(parsed_text(move.after.get(scorer)))
     if score is None or isinstance(move.output, Failure):
         return {}
     solution, evaluation = interaction_rewards(score)
@@ -260,13 +253,9 @@ def _honest(move: Move, member: str, of_round: str) -> float:
     is_right = move.environment.state.question.is_right(parsed_text(move.before.get(f"solver{of_round}")))
     if member == "evaluator":
         return 0.0 if read_verdict(parsed_text(move.output)) is is_right else -1.0
-    score = _score(move.output)
+    score = read_score(parsed_text(move.output))
     due = true_score(is_right, read_verdict(parsed_text(move.before.get(f"evaluator{of_round}"))))
     return -1.0 if score is None else -abs(score - due) / 2
-
-
-def _score(payload: Payload | None) -> int | None:
-    return read_score(parsed_text(payload))
 
 
 class DiscussionOptions(Options):
@@ -287,30 +276,22 @@ class DiscussionOptions(Options):
 
 def build(options: DiscussionOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="discussion",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill", "pay"}),
-        make_environment=partial(DiscussionEnvironment, options.style, options.steps, pays=options.pay != "scores"),
-        content=partial(_content, style=options.style, steps=options.steps),
-        demonstrate=partial(demonstrations, steps=options.steps),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(DiscussionEnvironment, options.style, options.steps, pays=options.pay != "scores"),
+        lambda random: make(random, options.style, options.steps).text,
+        partial(demonstrations, steps=options.steps),
+        inner=options.style,
+        unkeyed=("skill", "pay"),
         reward=DiscussionReward(options.pay),
         expert=expert,
     )
-
-
-def _content(random: Random, style: Style, steps: int) -> str:
-    return make(random, style, steps).text
 
 
 ENTRY = ScenarioEntry(
     DiscussionOptions,
     build,
     "discussion",
-    {
-        "small": {},
-        "medium": {"style": "words", "steps": 3},
-        "large": {"style": "words", "steps": 8},
-    },
+    {"small": {}, "medium": {"style": "words", "steps": 3}, "large": {"style": "words", "steps": 8}},
 )

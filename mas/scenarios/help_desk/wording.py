@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from random import Random
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
+from pydantic import Field, model_validator
 
+from mas.config.base import Options
 from mas.scenarios.simulated_users import (
     UNSURE,
     Coworker,
@@ -21,18 +23,39 @@ from mas.scenarios.simulated_users import (
     value_of,
 )
 
+Style = Literal["letters", "words"]
 
-class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The dial: how many `slots` an order has, and how difficult people are: most `changes` of the user's mind,
-    longest `delay` and most `refusals` of the coworker, the user's `patience`. `is_talking`: the team's member `user`
-    speaks for the user."""
 
-    slots: int = 3
-    changes: int = 1
-    delay: int = 0
-    refusals: int = 0
-    patience: int = 3
-    is_talking: bool = False
+class DeskOptions(Options):
+    """The dial is `slots` of an order, and how difficult people are: `changes`, `delay`, `refusals`, `patience`.
+
+    `style`: people talk in letters, which the tiny base can learn, or in words, for real models. `user`: speaks by
+    script, or is the member `user` of the team, a frozen model (`talking`). `changes`: most changes of the user's mind;
+    `patience`: bad turns after which he leaves. `delay`, `refusals`: most turns that the coworker lets one wait, and
+    most requests that he refuses at first. `skill`: share of right answers of the noisy teacher that the tiny base
+    learns from last.
+    """
+
+    style: Style = "letters"
+    user: Literal["script", "talking"] = "script"
+    slots: Annotated[int, Field(ge=2, le=6)] = 3
+    changes: Annotated[int, Field(ge=0, le=3)] = 1
+    delay: Annotated[int, Field(ge=0, le=3)] = 0
+    refusals: Annotated[int, Field(ge=0, le=3)] = 0
+    patience: Annotated[int, Field(ge=1, le=9)] = 3
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.5
+
+    @model_validator(mode="after")
+    def _letters(self) -> Self:
+        most = len(DeskLetters.topics)
+        if self.style == "letters" and self.slots > most:
+            raise ValueError(f"slots={self.slots} is too many for letters: at most {most}, or style=words")
+        return self
+
+    @property
+    def is_talking(self) -> bool:
+        """Whether the team's member `user` speaks for the user."""
+        return self.user == "talking"
 
     @property
     def max_turns(self) -> int:
@@ -73,7 +96,7 @@ class DeskState(msgspec.Struct, frozen=True, kw_only=True):
         return right / len(self.user.goal)
 
 
-def make(random: Random, rules: DeskRules, values: Mapping[str, tuple[str, ...]]) -> DeskState:
+def make(random: Random, rules: DeskOptions, values: Mapping[str, tuple[str, ...]]) -> DeskState:
     """People with what they know; up to half of the slots only the coworker can tell."""
     unsure = random.randint(0, rules.slots // 2)
     user = draw_user(random, values, patience=rules.patience, unsure=unsure, changes=rules.changes)
@@ -82,7 +105,6 @@ def make(random: Random, rules: DeskRules, values: Mapping[str, tuple[str, ...]]
     return DeskState(user=user, coworker=Coworker(profile=profile, knows=knows))
 
 
-Style = Literal["letters", "words"]
 LONGEST = 500
 """Characters of what is said to the user; more is not legal, nor are control characters."""
 
@@ -109,30 +131,9 @@ class AgentQuestion(msgspec.Struct, frozen=True):
 NOTHING, SILENCE, SEND = ClerkAction(), AgentQuestion(), AgentQuestion(sends=True)
 
 
-class DeskWording(Protocol):
-    """A language of the desk. `read_` functions give None for what is not legal; an empty text does nothing."""
-
-    values: Mapping[str, tuple[str, ...]]
-
-    def read_entry(self, text: str) -> ClerkAction | None: ...
-    def read_question(self, text: str) -> AgentQuestion | None: ...
-    def read_both(self, text: str) -> tuple[str, str] | None:
-        """What one agent alone says: the clerk's part, and the agent's."""
-
-    def read_facts(self, text: str) -> Facts:
-        """What the user's words tell."""
-
-    def entry(self, entry: ClerkAction) -> str: ...
-    def question(self, question: AgentQuestion) -> str: ...
-    def both(self, entry: str, question: str) -> str: ...
-    def reply(self, facts: Facts) -> str: ...
-    def answer(self, answer: CoworkerAnswer) -> str: ...
-    def fields(self, state: DeskState, view: str) -> Mapping[str, str]: ...
-
-
 class DeskLetters:
     """Slots are letters, values digits. The clerk says `a5`, `a?` or `--`, the agent `a`, `o` (send the order) or `-`,
-    the user `a5`, `a?` or `--`."""
+    the user `a5`, `a?` or `--`. `read_` functions give None for what is not legal; an empty text does nothing."""
 
     topics: ClassVar[str] = "abc"
     """All slots that an order can have."""
@@ -155,9 +156,11 @@ class DeskLetters:
         return AgentQuestion((text,)) if text in self.values else None
 
     def read_both(self, text: str) -> tuple[str, str] | None:
+        """What one agent alone says: the clerk's part, and the agent's."""
         return (text[:2], text[2]) if len(text) == 3 else None
 
     def read_facts(self, text: str) -> Facts:
+        """What the user's words tell."""
         pair = self._pair.fullmatch(text)
         return ((pair[1], pair[2]),) if pair else ()
 
@@ -283,3 +286,7 @@ class Words:
                 "\n".join(f"{speaker}: {text}" for speaker, text in state.requests) or "nothing was asked"
             )
         return seen
+
+
+DeskWording = DeskLetters | Words
+"""A language of the desk."""

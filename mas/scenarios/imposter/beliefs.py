@@ -8,7 +8,7 @@ no world may be consistent; then those count in which the fewest words are false
 
 from collections.abc import Mapping, Sequence
 
-from mas.scenarios.imposter.rules import FEWEST, GONE, NOBODY, TEAM, ImposterGame, ImposterRules, Talk
+from mas.scenarios.imposter.rules import FEWEST, GONE, NOBODY, TEAM, ImposterGame, ImposterOptions, Talk
 
 ENOUGH = 0.5
 """How likely a member of the crew must find it that a player is the imposter to vote for its leaving."""
@@ -16,7 +16,7 @@ _SEEN = 1000
 """False words for a world in which an observer's own eyes were wrong."""
 
 
-def posterior(rules: ImposterRules, talks: Sequence[Talk], living: str, observer: str) -> dict[str, float]:
+def posterior(rules: ImposterOptions, talks: Sequence[Talk], living: str, observer: str) -> dict[str, float]:
     """How likely each other player that is left is the imposter, for a member of the crew that heard these talks."""
     suspects = living.replace(observer, "")
     false = {name: sum(_false_words(rules, talk, name, observer) for talk in talks) for name in suspects}
@@ -29,9 +29,11 @@ def posterior(rules: ImposterRules, talks: Sequence[Talk], living: str, observer
     return {name: weight / total for name, weight in weights.items()}
 
 
-def _false_words(rules: ImposterRules, talk: Talk, liar: str, observer: str) -> int:
+def _false_words(rules: ImposterOptions, talk: Talk, liar: str, observer: str) -> int:
     """How many statements of others would be false if this player were the imposter."""
-    speaks = [name for name in rules.names if talk.room(name) != GONE and _is_heard(talk, name, observer)]
+    speaks = [
+        name for name in rules.names if talk.room(name) != GONE and (name != TEAM or observer == TEAM or talk.is_heard)
+    ]
     false = 0
     for name in speaks:
         if name == liar:
@@ -46,11 +48,7 @@ def _false_words(rules: ImposterRules, talk: Talk, liar: str, observer: str) -> 
     return false
 
 
-def _is_heard(talk: Talk, name: str, observer: str) -> bool:
-    return name != TEAM or observer == TEAM or talk.is_heard
-
-
-def _chance(rules: ImposterRules, talks: Sequence[Talk], liar: str) -> float:
+def _chance(rules: ImposterOptions, talks: Sequence[Talk], liar: str) -> float:
     """P(what the imposter claimed | it is this player), relative to a uniform draw of each room."""
     chance = 1.0
     for talk in talks:
@@ -73,7 +71,7 @@ def brier(beliefs: Mapping[str, float], imposter: str) -> float:
     return missing + sum((p - (name == imposter)) ** 2 for name, p in beliefs.items())
 
 
-def listeners(game: ImposterGame, rules: ImposterRules) -> float:
+def listeners(game: ImposterGame, rules: ImposterOptions) -> float:
     """How likely the scripted members of the crew call the true imposter by what was said alone, on average; 1 once it
     has left, and 0 once the crew has lost by its votes.
 
@@ -91,7 +89,7 @@ def listeners(game: ImposterGame, rules: ImposterRules) -> float:
     return sum(found) / len(found)
 
 
-def scripted_motion(game: ImposterGame, rules: ImposterRules, talks: Sequence[Talk]) -> str:
+def scripted_motion(game: ImposterGame, rules: ImposterOptions, talks: Sequence[Talk]) -> str:
     """Whom the crew moves against where the team is the imposter: the only suspect of the first of them that has no
     more than one, if anybody ever objected to it."""
     objected = "".join(talk.objections for talk in talks)
@@ -103,7 +101,7 @@ def scripted_motion(game: ImposterGame, rules: ImposterRules, talks: Sequence[Ta
     return NOBODY
 
 
-def is_carried(game: ImposterGame, rules: ImposterRules, talks: Sequence[Talk], motion: str) -> bool:
+def is_carried(game: ImposterGame, rules: ImposterOptions, talks: Sequence[Talk], motion: str) -> bool:
     """Whether more than half of those who have not left want this player to leave: a scripted member of the crew if it
     finds that at least as likely as not, the team's if it moved it, and the imposter unless it is the imposter."""
     votes = int(motion != game.imposter) + int(rules.side == "crew")

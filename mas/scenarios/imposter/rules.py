@@ -8,11 +8,12 @@ the crew may move that somebody leave, and all vote. The crew's words are true, 
 import re
 from collections.abc import Mapping
 from random import Random
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
+from pydantic import Field, model_validator
 
-Side = Literal["crew", "imposter"]
+from mas.config.base import Options
 
 PLAYERS = "abcdefgh"
 TEAM = PLAYERS[0]
@@ -21,27 +22,33 @@ FEWEST = 3
 """With so few left the imposter has won."""
 
 
-class ImposterRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the team plays, how many play, and for how long.
+class ImposterOptions(Options):
+    """`side`: whom the team plays, one of the crew or the imposter. The dial is `players`; letters are for four.
 
-    Attributes:
-        cunning: how often the scripted imposter claims a room that nobody claimed before it, if there is one; else it
-            claims any.
+    `rounds`: after which the imposter has won. `cunning`: how often the scripted imposter claims a room that nobody
+    claimed before it. `style`: letters, which the tiny base can learn, or words, for real models. `skill`: share of
+    right answers of the noisy teacher that the tiny base learns from last.
     """
 
-    side: Side = "crew"
-    players: int = 4
-    rounds: int = 3
-    cunning: float = 0.0
+    side: Literal["crew", "imposter"] = "crew"
+    style: Literal["letters", "words"] = "letters"
+    players: Annotated[int, Field(ge=4, le=8)] = 4
+    rounds: Annotated[int, Field(ge=1, le=9)] = 2
+    cunning: Annotated[float, Field(ge=0, le=1)] = 0.0
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+
+    @model_validator(mode="after")
+    def _letters_are_for_four(self) -> Self:
+        if self.style == "letters" and self.players != 4:
+            raise ValueError(f"players={self.players}: letters are for 4, set style=words")
+        return self
 
     @property
     def names(self) -> str:
-        """All players."""
         return PLAYERS[: self.players]
 
     @property
     def others(self) -> str:
-        """All but the team's."""
         return self.names[1:]
 
     @property
@@ -136,7 +143,7 @@ class ImposterGame(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(name for name in self.crew if name != player and self.room(name) == self.room(player))
 
 
-def make(random: Random, rules: ImposterRules) -> ImposterGame:
+def make(random: Random, rules: ImposterOptions) -> ImposterGame:
     """A game before its first round."""
     imposter = TEAM if rules.side == "imposter" else random.choice(rules.others)
     crew, rounds = rules.names.replace(imposter, ""), range(rules.rounds)
@@ -147,7 +154,7 @@ def make(random: Random, rules: ImposterRules) -> ImposterGame:
     return ImposterGame(imposter=imposter, rooms=tuple(rooms), wishes=tuple(wishes), is_cunning=tuple(is_cunning))
 
 
-def claims(game: ImposterGame, rules: ImposterRules, claim: str = GONE) -> dict[str, str]:
+def claims(game: ImposterGame, rules: ImposterOptions, claim: str = GONE) -> dict[str, str]:
     """Where everybody says it was in this round, in the order of speaking; `claim`: what the team's imposter says."""
     said: dict[str, str] = {}
     for player in rules.order:
@@ -164,7 +171,7 @@ def _made_up(game: ImposterGame, heard: set[str]) -> str:
     return (free or wishes)[0]
 
 
-def talk(game: ImposterGame, rules: ImposterRules, claim: str = GONE, objection: str = NOBODY) -> Talk:
+def talk(game: ImposterGame, rules: ImposterOptions, claim: str = GONE, objection: str = NOBODY) -> Talk:
     """This round's talk; `claim` and `objection` are the team's, the one as imposter and the other as crew."""
     said = claims(game, rules, claim)
     objections = {player: _objection(game, rules, said, player) for player in said}
@@ -178,7 +185,7 @@ def talk(game: ImposterGame, rules: ImposterRules, claim: str = GONE, objection:
     )
 
 
-def _objection(game: ImposterGame, rules: ImposterRules, said: dict[str, str], player: str) -> str:
+def _objection(game: ImposterGame, rules: ImposterOptions, said: dict[str, str], player: str) -> str:
     """A member of the crew objects to the imposter in its room, the imposter to the first that spoke of its room."""
     heard = [name for name in said if not (name == TEAM and rules.is_last)]
     same = [name for name in heard if name != player and said[name] == said[player]]
@@ -204,7 +211,7 @@ def seen(game: ImposterGame) -> str:
     return "".join(name if name in met else NOBODY for name in _others(game))
 
 
-def here(game: ImposterGame, rules: ImposterRules) -> str:
+def here(game: ImposterGame, rules: ImposterOptions) -> str:
     """The other players in order, each as its letter if it says that it was in the room of the team's player."""
     said = claims(game, rules)
     return "".join(name if said.get(name) == game.room(TEAM) else NOBODY for name in rules.others)
@@ -222,7 +229,7 @@ def _mark(said: Talk, name: str) -> str:
     return objection if objection != NOBODY else "+" if said.friends(name) else NOBODY
 
 
-def record(game: ImposterGame, rules: ImposterRules) -> str:
+def record(game: ImposterGame, rules: ImposterOptions) -> str:
     """A row for each round: whom the team's player objected to, then the marks; dots for what was not said yet."""
     rows = [said.objection(TEAM) + marks(game, said) for said in game.talks]
     if len(game.talks) < rules.rounds:
@@ -230,20 +237,20 @@ def record(game: ImposterGame, rules: ImposterRules) -> str:
     return "".join(rows).ljust(rules.rounds * rules.players, ".")
 
 
-def crew_letters(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
+def crew_letters(game: ImposterGame, rules: ImposterOptions) -> dict[str, str]:
     """All fields of the team's member of the crew."""
     left = str(rules.rounds - game.round)
     return {"here": here(game, rules), "seen": seen(game), "record": record(game, rules), "left": left}
 
 
-def imposter_letters(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
+def imposter_letters(game: ImposterGame, rules: ImposterOptions) -> dict[str, str]:
     """All fields of the team's imposter: rooms heard, and rooms of those that will speak later."""
     middle = rules.order.index(TEAM)
     rooms = [GONE if name in game.gone else game.room(name) for name in rules.order]
     return {"heard": "".join(rooms[:middle]), "later": "".join(rooms[middle + 1 :])}
 
 
-def crew_words(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
+def crew_words(game: ImposterGame, rules: ImposterOptions) -> dict[str, str]:
     """The same in words; the witness sees all rooms, and the record has all that was said."""
     said = claims(game, rules)
     lines = [_sentences(number, past, rules) for number, past in enumerate(game.talks, 1)]
@@ -259,7 +266,7 @@ def crew_words(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
     }
 
 
-def imposter_words(game: ImposterGame, rules: ImposterRules) -> dict[str, str]:
+def imposter_words(game: ImposterGame, rules: ImposterOptions) -> dict[str, str]:
     """The same in words, and which rooms there are."""
     middle = rules.order.index(TEAM)
     said = [f"{NAMES[PLAYERS.index(name)]}: {room_name(game.room(name))}" for name in game.crew]
@@ -313,7 +320,7 @@ def _list(letters: str) -> str:
     return ", ".join(player_name(letter) for letter in letters) or "nobody"
 
 
-def _sentences(number: int, said: Talk, rules: ImposterRules) -> str:
+def _sentences(number: int, said: Talk, rules: ImposterOptions) -> str:
     players = [name for name in rules.order if said.room(name) != GONE]
     lines = [_sentence(said, name) for name in players if name != TEAM or said.is_heard]
     return f"Round {number}. " + " ".join(lines)

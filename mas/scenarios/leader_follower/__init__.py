@@ -7,7 +7,6 @@ leader's. A block of the goal colour is worth 1, one of another colour costs 1; 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Self
 
@@ -15,12 +14,12 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.base import Options
-from mas.core.environment import EnvironmentSpec, Task
+from mas.core.environment import Task
 from mas.core.seeds import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment
+from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
 
 COLOURS = "rgb"
 EMPTY, FOLLOWER = ".", "@"
@@ -33,11 +32,9 @@ class Board(msgspec.Struct, frozen=True):
     cells: str
 
     def at(self, cell: Cell) -> str:
-        """What lies in a cell."""
         return self.cells[cell[0] * self.size + cell[1]]
 
     def has(self, cell: Cell) -> bool:
-        """Whether the cell is on the board."""
         return 0 <= cell[0] < self.size and 0 <= cell[1] < self.size
 
     def of(self, colours: str) -> tuple[Cell, ...]:
@@ -125,33 +122,41 @@ class ColourState(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{name} {move}" for name, move in moves if move)
 
 
-class ColourRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The dial: `blocks` of each colour on `size` x `size` cells, `switch` the chance of a new goal in each turn,
-    `quota` the score that solves the task. `progress` is paid per cell that the follower came nearer."""
+class ColourOptions(Options):
+    """The dial is `size`, `blocks` of each of three colours, and `switch`, the chance of a new goal in each turn.
 
-    size: int = 4
-    blocks: int = 2
-    switch: float = 0.15
-    quota: int = 3
-    max_turns: int = 12
-    progress: float = 0.1
+    `quota`: score that solves the task. `max_turns`: None allows `size` turns for each point of it.
+    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
+    """
+
+    size: Annotated[int, Field(ge=3, le=32)] = 4
+    blocks: Annotated[int, Field(ge=1)] = 2
+    switch: Annotated[float, Field(ge=0, le=1)] = 0.15
+    quota: Annotated[int, Field(ge=1)] = 3
+    max_turns: Annotated[int, Field(ge=1)] | None = None
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        most = self.size * self.size // 6
+        if self.blocks > most:
+            raise ValueError(f"blocks={self.blocks} leaves too little room at size={self.size}: at most {most}")
+        return self
+
+    @property
+    def turns(self) -> int:
+        return self.max_turns or self.size * self.quota
 
 
 class ColourEnvironment(RecordEnvironment[ColourState]):
-    """One move a turn, until the score is the quota or `max_turns`."""
+    """One move a turn, until the score is the quota or the turns are over. `progress` is paid per cell that the
+    follower came nearer."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = ColourState
+    progress: ClassVar[float] = 0.1
 
-    def __init__(self, rules: ColourRules) -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="leader_follower",
-                seats=("team",),
-                views=("leader", "follower", "solo"),
-                max_turns=rules.max_turns,
-                terms=("collect", "mistake", "progress"),
-            )
-        )
+    def __init__(self, rules: ColourOptions) -> None:
+        terms = ("collect", "mistake", "progress")
+        super().__init__(one_seat("leader_follower", ("leader", "follower", "solo"), rules.turns, terms))
         self.rules = rules
 
     def initial(self, task: Task) -> ColourState:
@@ -171,7 +176,7 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
             return msgspec.structs.replace(state, turn=state.turn + 1), {}, action == ""
         cell, goal = neighbour(state.cell, action), state.goal
         nearer = state.board.distance(state.cell, goal) - state.board.distance(cell, goal)
-        terms, found, board, score = {"progress": self.rules.progress * nearer}, state.board.at(cell), state.board, 0
+        terms, found, board, score = {"progress": self.progress * nearer}, state.board.at(cell), state.board, 0
         if found != EMPTY:
             score = 1 if found == goal else -1
             terms["collect" if found == goal else "mistake"] = float(score)
@@ -180,7 +185,7 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
         return after, terms, True
 
     def is_over(self, state: ColourState) -> bool:
-        return self.is_solved(state) or state.turn >= self.rules.max_turns
+        return self.is_solved(state) or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: ColourState) -> bool:
         return state.score >= self.rules.quota
@@ -190,10 +195,10 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
         return f"turn {state.turn}, goal {state.goal}, score {state.score}\n{state.board.rows(state.cell)}"
 
 
-def make(random: Random, rules: ColourRules) -> ColourState:
+def make(random: Random, rules: ColourOptions) -> ColourState:
     """A board, its goals, and a seed for what comes back."""
     board, cell = make_board(random, rules.size, rules.blocks)
-    goals = make_goals(random, rules.max_turns, rules.switch)
+    goals = make_goals(random, rules.turns, rules.switch)
     return ColourState(board=board, cell=cell, goals=goals, seed=random.randrange(2**32))
 
 
@@ -230,50 +235,20 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         yield f"S{compass};{COLOURS[at]}>", teacher.answer(compass[at], compass[0], moves)
 
 
-class ColourOptions(Options):
-    """The dial is `size`, `blocks` of each of three colours, and `switch`, the chance of a new goal in each turn.
-
-    `quota`: score that solves the task. `max_turns`: None allows `size` turns for each point of it.
-    `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
-    """
-
-    size: Annotated[int, Field(ge=3, le=32)] = 4
-    blocks: Annotated[int, Field(ge=1)] = 2
-    switch: Annotated[float, Field(ge=0, le=1)] = 0.15
-    quota: Annotated[int, Field(ge=1)] = 3
-    max_turns: Annotated[int, Field(ge=1)] | None = None
-    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
-
-    @model_validator(mode="after")
-    def _room(self) -> Self:
-        most = self.size * self.size // 6
-        if self.blocks > most:
-            raise ValueError(f"blocks={self.blocks} leaves too little room at size={self.size}: at most {most}")
-        return self
-
-
 def build(options: ColourOptions) -> FolderScenario:
     """The scenario with these options."""
-    rules = ColourRules(
-        size=options.size,
-        blocks=options.blocks,
-        switch=options.switch,
-        quota=options.quota,
-        max_turns=options.max_turns or options.size * options.quota,
-    )
-    return FolderScenario(
-        name="leader_follower",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=partial(ColourEnvironment, rules),
-        content=partial(_content, rules=rules),
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(ColourEnvironment, options),
+        partial(_content, rules=options),
+        demonstrations,
+        unkeyed=(),
         expert=expert,
     )
 
 
-def _content(random: Random, rules: ColourRules) -> str:
+def _content(random: Random, rules: ColourOptions) -> str:
     state = make(random, rules)
     return f"{state.board.cells}{state.cell}{state.goals}"
 

@@ -7,9 +7,12 @@ take for an order (`injection`). Honest ones praise and hurry at times as well, 
 
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import msgspec
+from pydantic import Field, model_validator
+
+from mas.config.base import Options
 
 Style = Literal["letters", "words"]
 Manipulation = Literal["false_claim", "reviews", "urgency", "injection"]
@@ -76,20 +79,36 @@ class Market(msgspec.Struct, frozen=True):
         return max(-1.0, self.proposals[place].gain / self.best)
 
 
-class MarketRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`businesses`, of which so many are `manipulators`, all by one `manipulation` or (None) each by any."""
+class MarketOptions(Options):
+    """The dial is `businesses`, and how many of them are `manipulators`.
+
+    `style`: proposals are two characters, which the tiny base can learn, or words, for real models. `manipulation`:
+    what manipulators do, `mixed`: each any of the four. `skill`: share of right answers of the noisy teacher that the
+    tiny base learns from last.
+    """
 
     style: Style = "letters"
-    businesses: int = 3
-    manipulators: int = 1
-    manipulation: Manipulation | None = None
+    businesses: Annotated[int, Field(ge=2, le=len(NAMES))] = 3
+    manipulators: Annotated[int, Field(ge=0)] = 1
+    manipulation: Literal["mixed", "false_claim", "reviews", "urgency", "injection"] = "mixed"
+    skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
+
+    @model_validator(mode="after")
+    def _somebody_is_honest(self) -> Self:
+        if self.manipulators >= self.businesses:
+            most = self.businesses - 1
+            raise ValueError(f"manipulators={self.manipulators}: of {self.businesses} businesses at most {most} may be")
+        if self.manipulation != "mixed" and not self.manipulators:
+            raise ValueError(f"manipulation={self.manipulation} has no effect with manipulators=0; leave it out")
+        return self
 
 
-def make_market(random: Random, rules: MarketRules) -> Market:
+def make_market(random: Random, rules: MarketOptions) -> Market:
     """Businesses in any order."""
     liars = set(random.sample(range(rules.businesses), rules.manipulators))
+    kind = rules.manipulation
     kinds = [
-        (rules.manipulation or random.choice(MANIPULATIONS)) if place in liars else None
+        None if place not in liars else random.choice(MANIPULATIONS) if kind == "mixed" else kind
         for place in range(rules.businesses)
     ]
     return _lettered(random, kinds) if rules.style == "letters" else _worded(random, kinds)

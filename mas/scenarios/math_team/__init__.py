@@ -1,16 +1,31 @@
-"""A solver with a calculator and a verifier on generated arithmetic and algebra, with an exact checker."""
+"""`math_team`: a solver reaches an exact answer with a calculator that the environment carries out.
 
+The team's action is a call or the answer, which ends the episode. A call that is refused spends the turn.
+
+Generated problems with one exact answer, and the calls that lead to it. Small: digits, every result is its last digit
+(arithmetic modulo 10). Large: nested arithmetic and linear equations over whole numbers, with rational answers.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
+import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.base import Options
-from mas.scenarios.math_team.environment import MathEnvironment, MathReward, MathRules, demonstrations, expert, make
+from mas.core.environment import Move, Task
+from mas.core.errors import ToolRefused
+from mas.core.messages import Verdict
+from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
+
+BOX = Toolbox([CALCULATOR])
 
 
 class MathOptions(Options):
@@ -31,27 +46,327 @@ class MathOptions(Options):
             raise ValueError(f"numbers={self.numbers} has no one-character form: at most 9, or calls=json")
         return self
 
+    @property
+    def compact(self) -> bool:
+        """One-digit numbers modulo 10; a call is three characters and one operation."""
+        return self.calls == "compact"
+
+    @property
+    def max_turns(self) -> int:
+        """Every operation, the answer, and one turn to spare."""
+        return self.operations + 2
+
+
+class Milestone(msgspec.Struct, frozen=True):
+    """A result on the way. `calls`: the expressions that count as reaching it; empty: whatever gives the value."""
+
+    value: str
+    calls: tuple[str, ...] = ()
+
+
+class MathProblem(msgspec.Struct, frozen=True):
+    """`milestones`: in order; the value of the last is the answer."""
+
+    text: str
+    milestones: tuple[Milestone, ...]
+
+    @property
+    def answer(self) -> str:
+        """As the calculator writes it."""
+        return self.milestones[-1].value
+
+
+def make(random: Random, rules: MathOptions) -> MathProblem:
+    """Arithmetic or an equation, equally often."""
+    kind = random.choice((_arithmetic, _equation) if rules.compact else (_nested, _linear))
+    return kind(random, rules)
+
+
+def _arithmetic(random: Random, rules: MathOptions) -> MathProblem:
+    """(a+b)*c and the like: two operations on digits, each of which is one call."""
+    text, milestones, value = str(random.randint(1, rules.numbers)), [], ""
+    for place in range(rules.operations):
+        sign, number = random.choice("+-*"), str(random.randint(1, rules.numbers))
+        left = value or text
+        milestones.append(_digit_milestone(left, sign, number))
+        value = milestones[-1].value
+        text = f"{text if place == 0 else f'({text})'}{sign}{number}"
+    return MathProblem(text, tuple(milestones))
+
+
+def _equation(random: Random, rules: MathOptions) -> MathProblem:
+    """x+a=b or x-a=b modulo 10."""
+    sign, a, b = random.choice("+-"), str(random.randint(1, rules.numbers)), str(random.randint(0, 9))
+    back = "-" if sign == "+" else "+"
+    return MathProblem(f"x{sign}{a}={b}", (_digit_milestone(b, back, a),))
+
+
+def _digit_milestone(left: str, sign: str, right: str) -> Milestone:
+    forms = (f"{left}{sign}{right}", f"{right}{sign}{left}")
+    return Milestone(calculated(forms[0], compact=True), forms if sign != "-" else forms[:1])
+
+
+def _nested(random: Random, rules: MathOptions) -> MathProblem:
+    """A random tree of operations; its inner results are milestones."""
+    found: list[Milestone] = []
+
+    def tree(operations: int) -> str:
+        if operations == 0:
+            return str(random.randint(2, rules.numbers))
+        left = random.randrange(operations)
+        text = f"({tree(left)} {random.choice('+-*')} {tree(operations - 1 - left)})"
+        found.append(Milestone(calculated(text, compact=False)))
+        return text
+
+    text = tree(random.randint(2, max(2, rules.operations)))
+    return MathProblem(f"Calculate {text[1:-1]}.", tuple(found))
+
+
+def _linear(random: Random, rules: MathOptions) -> MathProblem:
+    """a·x + b = c·x + d with a different from c: x = (d - b) / (a - c)."""
+    a, b, d = (random.randint(2, rules.numbers) for _ in range(3))
+    c = random.randint(1, a - 1)
+    steps = (Fraction(d - b), Fraction(a - c), Fraction(d - b, a - c))
+    return MathProblem(f"Solve {a}*x + {b} = {c}*x + {d} for x.", tuple(Milestone(str(value)) for value in steps))
+
+
+def calculated(expression: str, *, compact: bool) -> str:
+    """What the calculator answers; in compact form its last digit.
+
+    Raises:
+        ToolRefused: no expression that it can calculate.
+    """
+    value = BOX.perform(ToolCall(CALCULATOR.name, {"expression": expression}))
+    return str(int(value) % 10) if compact else value
+
+
+def called(action: str, *, compact: bool) -> str:
+    """The expression of a call: `3+4`, or JSON for the calculator.
+
+    Raises:
+        ToolRefused: the action is no call of the calculator.
+    """
+    if not compact:
+        call = read_call(action)
+        BOX.check(call)
+        return str(call.arguments["expression"])
+    if len(action) != 3 or action[1] not in "+-*" or not {action[0], action[2]} <= set("0123456789"):
+        raise ToolRefused(f"{action[:20]!r} is no call: write a digit, one of + - *, and a digit")
+    return action
+
+
+_COMPACT_ANSWER = re.compile(r"=([0-9])\.?")
+_ANSWER = re.compile(r"-?[0-9]{1,200}(?:[/.][0-9]{1,200})?")
+REFUSED = "!"
+
+
+class MathState(msgspec.Struct, frozen=True):
+    """`history`: (call, result) by turn. `reached`: how many milestones, counted up to the furthest."""
+
+    problem: MathProblem
+    history: tuple[tuple[str, str], ...] = ()
+    reached: int = 0
+    turn: int = 0
+    answer: str | None = None
+
+
+class MathEnvironment(RecordEnvironment[MathState]):
+    """A call or the answer a turn."""
+
+    history: ClassVar[tuple[str, ...]] = ("history", "turn")
+    progress: ClassVar[float] = 0.5
+    waste: ClassVar[float] = -0.1
+
+    def __init__(self, rules: MathOptions) -> None:
+        views = ("solver", "verifier", "solo")
+        super().__init__(one_seat("math_team", views, rules.max_turns, ("right", "progress", "waste")))
+        self.rules = rules
+
+    def initial(self, task: Task) -> MathState:
+        return MathState(make(Random(task.seed), self.rules))
+
+    def fields(self, state: MathState, view: str) -> Mapping[str, str]:
+        if self.rules.compact:
+            history = "".join(result for _, result in state.history)
+        else:
+            history = "\n".join(f"{call} -> {result}" for call, result in state.history) or "nothing was calculated yet"
+        return {"problem": state.problem.text, "history": history}
+
+    def standing(self, state: MathState) -> Mapping[str, object]:
+        """What is known, in whatever order it was asked."""
+        return {**super().standing(state), "known": sorted(set(state.history))}
+
+    def legal(self, seat: str) -> tuple[str, ...] | None:
+        return _COMPACT_ACTIONS if self.rules.compact else None
+
+    def act(self, state: MathState, action: str) -> tuple[MathState, dict[str, float], bool]:
+        later = msgspec.structs.replace(state, turn=state.turn + 1)
+        answer = self.answer(action)
+        if answer is not None:
+            after = msgspec.structs.replace(later, answer=answer)
+            return after, {"right": float(self.is_solved(after))}, True
+        if not action:
+            return later, {"waste": self.waste}, True
+        try:
+            expression = called(action, compact=self.rules.compact)
+            result = calculated(expression, compact=self.rules.compact)
+        except ToolRefused as error:
+            shown = REFUSED if self.rules.compact else f"{REFUSED} {error}"
+            return _noted(later, action, shown), {"waste": self.waste}, False
+        after = _noted(later, action, result)
+        reached = self.reached_by(state, expression, result)
+        if reached <= state.reached:
+            return after, {"waste": self.waste}, True
+        gain = self.progress * (reached - state.reached) / len(state.problem.milestones)
+        return msgspec.structs.replace(after, reached=reached), {"progress": gain}, True
+
+    def is_call(self, action: str) -> bool:
+        """Whether an action is a calculation that the calculator takes; an answer is none."""
+        if self.answer(action) is not None:
+            return False
+        try:
+            calculated(called(action, compact=self.rules.compact), compact=self.rules.compact)
+        except ToolRefused:
+            return False
+        return True
+
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action is neither an answer nor a pass, and the calculator refuses it."""
+        return bool(action) and self.answer(action) is None and not self.is_call(action)
+
+    def answer(self, action: str) -> str | None:
+        """The number that an action answers with, as the calculator writes it; None: it is no answer."""
+        if self.rules.compact:
+            match = _COMPACT_ANSWER.fullmatch(action)
+            return match.group(1) if match else None
+        if not _ANSWER.fullmatch(action.strip()):
+            return None
+        try:
+            return str(calculate(action))
+        except (ValueError, ZeroDivisionError):
+            return None
+
+    def reached_by(self, state: MathState, expression: str, result: str) -> int:
+        """How many milestones a call reaches, counted up to the furthest; what was reached is not lost."""
+        for place in range(len(state.problem.milestones), state.reached, -1):
+            milestone = state.problem.milestones[place - 1]
+            if milestone.value == result and (not milestone.calls or expression in milestone.calls):
+                return place
+        return state.reached
+
+    def is_sound(self, state: MathState, action: str) -> bool:
+        """Whether an action is the right answer, or a call that leads on."""
+        answer = self.answer(action)
+        if answer is not None:
+            return answer == state.problem.answer
+        try:
+            expression = called(action, compact=self.rules.compact)
+            result = calculated(expression, compact=self.rules.compact)
+        except ToolRefused:
+            return False
+        return self.reached_by(state, expression, result) > state.reached
+
+    def is_over(self, state: MathState) -> bool:
+        return state.answer is not None or state.turn >= self.rules.max_turns
+
+    def is_solved(self, state: MathState) -> bool:
+        return state.answer == state.problem.answer
+
+    def render(self) -> str:
+        state = self.state
+        lines = [f"{call} -> {result}" for call, result in state.history]
+        return "\n".join([state.problem.text, *lines, f"answer {state.answer or '-'}, right is {state.problem.answer}"])
+
+
+def _noted(state: MathState, action: str, result: str) -> MathState:
+    return msgspec.structs.replace(state, history=(*state.history, (kept_text(action), kept_text(result))))
+
+
+_COMPACT_ACTIONS = (
+    *(f"{a}{sign}{b}" for a in "0123456789" for sign in "+-*" for b in "0123456789"),
+    *(f"={digit}." for digit in "0123456789"),
+)
+
+
+DIGITS = "0123456789"
+
+
+def expert(environment: MathEnvironment, random: Random) -> dict[str, str]:
+    """The next milestone (its call, or in JSON its value, which the expert knows), then the answer."""
+    state = environment.state
+    milestones = state.problem.milestones
+    if state.reached < len(milestones):
+        return {"team": _call(milestones[state.reached], random)}
+    return {"team": f"={state.problem.answer}." if environment.rules.compact else state.problem.answer}
+
+
+def _call(milestone: Milestone, random: Random) -> str:
+    if milestone.calls:
+        return random.choice(milestone.calls)
+    return ToolCall(CALCULATOR.name, {"expression": milestone.value}).text()
+
+
+def demonstrations(random: Random, skill: float, *, rules: MathOptions) -> Iterator[tuple[str, str]]:
+    """Every role's part after some of the calls, in compact form: right with `skill`, else biased (see `NoisyTeacher`).
+
+    Habits: the solver answers with the last digit it reads, and insists when rejected; the verifier accepts.
+    """
+    teacher = NoisyTeacher(random, skill)
+    while True:
+        problem = make(random, rules)
+        made = random.randint(0, len(problem.milestones))
+        asked = f"{problem.text};{''.join(one.value for one in problem.milestones[:made])}"
+        is_last = made == len(problem.milestones)
+        right = f"={problem.answer}." if is_last else problem.milestones[made].calls[0]
+        last = [character for character in asked if character in DIGITS][-1]
+        habit = f"={last}." if not is_last else f"{last}+{last}"
+        wrong = random.choice((habit, _slip(right, random)))
+        shown = right if random.random() < 0.5 else wrong
+        yield f"S{asked};>", teacher.answer(right, habit, DIGITS)
+        yield f"S{asked};{wrong}n>", teacher.answer(right, wrong, DIGITS)
+        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", "yn")
+        yield f"O{asked}>", teacher.answer(right, habit, DIGITS)
+
+
+def _slip(right: str, random: Random) -> str:
+    """The right proposal with another digit somewhere."""
+    places = [place for place, character in enumerate(right) if character in DIGITS]
+    place = random.choice(places)
+    other = random.choice([digit for digit in DIGITS if digit != right[place]])
+    return right[:place] + other + right[place + 1 :]
+
+
+class MathReward:
+    """`sound`: 0.2 where the solver's (or solo's) output is the right answer or a call that leads on. `verdict`: 1 if
+    the verifier accepts exactly the sound proposals, else -1."""
+
+    terms: tuple[str, ...] = ("sound", "verdict")
+
+    def own(self, move: Move) -> Mapping[str, float]:
+        world = move.environment
+        assert isinstance(world, MathEnvironment)
+        if move.role in ("solver", "solo"):
+            return {"sound": 0.2 if world.is_sound(world.state, move.output.content) else 0.0}
+        if move.role == "verifier" and isinstance(move.output, Verdict):
+            proposal = move.before.get("solver")
+            sound = proposal is not None and world.is_sound(world.state, proposal.content)
+            return {"verdict": 1.0 if move.output.accept == sound else -1.0}
+        return {}
+
 
 def build(options: MathOptions) -> FolderScenario:
     """The scenario with these options; its teams write calls as the options say."""
-    compact = options.calls == "compact"
-    rules = MathRules(compact=compact, operations=options.operations, numbers=options.numbers)
-    folder = Path(__file__).parent
-    return FolderScenario(
-        name="math_team",
-        folder=folder if compact else folder / "json",
-        options_key=options.model_dump_json(),
-        make_environment=partial(MathEnvironment, rules),
-        content=partial(_content, rules=rules),
-        demonstrate=partial(demonstrations, rules=MathRules(operations=options.operations)),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(MathEnvironment, options),
+        lambda random: make(random, options).text,
+        partial(demonstrations, rules=MathOptions(operations=options.operations)),
+        inner="" if options.compact else "json",
+        unkeyed=(),
         reward=MathReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: MathRules) -> str:
-    return make(random, rules).text
 
 
 ENTRY = ScenarioEntry(

@@ -126,7 +126,7 @@ def decode(text: str, kinds: int) -> Package | None:
 
 def phrase(package: Package) -> str:
     """A package as `1 book, 2 hats`."""
-    parts = [_count(number, name) for number, name in zip(package, NAMES, strict=False) if number]
+    parts = [f"{number} {name}{'s' * (number > 1)}" for number, name in zip(package, NAMES, strict=False) if number]
     return ", ".join(parts) or "nothing"
 
 
@@ -154,10 +154,6 @@ def read_offer(text: str, counts: tuple[int, ...]) -> Package | None:
 def prices(values: tuple[int, ...]) -> str:
     """What one thing of each kind is worth: `a book 3, a hat 0`."""
     return ", ".join(f"a {name} {value}" for name, value in zip(NAMES, values, strict=False))
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 Script = Literal["conceder", "boulware", "tit_for_tat"]

@@ -8,7 +8,6 @@ the team forgets where it was before: what its members see changes, so that a gr
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -16,11 +15,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.config.base import Options
-from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.environment import Move, Task
 from mas.core.messages import Payload, Verdict
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment
+from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}
@@ -125,19 +124,11 @@ class PathEnvironment(RecordEnvironment[PathState]):
     """One move a turn until the goal or `max_turns`. In words moves are up, down, left and right, the planner sees how
     far the goal is in which directions, and the executor which ways are open."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = PathState
     history: ClassVar[tuple[str, ...]] = ("visited", "last", "turn")
 
     def __init__(self, rules: PathRules, style: Style = "letters") -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="plan_path",
-                seats=("team",),
-                views=("planner", "executor", "verifier", "feedback", "solo"),
-                max_turns=rules.max_turns,
-                terms=("progress", "waste", "goal"),
-            )
-        )
+        views = ("planner", "executor", "verifier", "feedback", "solo")
+        super().__init__(one_seat("plan_path", views, rules.max_turns, ("progress", "waste", "goal")))
         self.rules = rules
         self.style: Style = style
 
@@ -332,15 +323,14 @@ def build(options: PathOptions) -> FolderScenario:
     """The scenario with these options."""
     size, walls = options.size, options.walls
     rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 3 * size, oracle=options.oracle)
-    folder = Path(__file__).parent
-    return FolderScenario(
-        name="plan_path",
-        folder=folder / "words" if options.style == "words" else folder,
-        options_key=options.model_dump_json(exclude={"style"}),
-        make_environment=partial(PathEnvironment, rules, options.style),
-        content=partial(_content, size=size, walls=walls),
-        demonstrate=partial(demonstrations, size=size, walls=walls),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(PathEnvironment, rules, options.style),
+        partial(_content, size=size, walls=walls),
+        partial(demonstrations, size=size, walls=walls),
+        inner="words" if options.style == "words" else "",
+        unkeyed=("style",),
         reward=PathReward(),
         expert=expert,
     )

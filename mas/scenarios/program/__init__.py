@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field, StringConstraints, field_validator
 
 from mas.config.base import Options, Positive
-from mas.core.environment import Environment, EnvironmentSpec, Move, Reward, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.role import RoleSpec
 from mas.core.scenario import Split
@@ -22,7 +22,7 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.rows import read_rows, split_of
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import RecordEnvironment, one_seat
 
 NAME = "program"
 TERM = "reward"
@@ -70,10 +70,8 @@ class ProgramState(msgspec.Struct, frozen=True):
 class ProgramEnvironment(RecordEnvironment[ProgramState]):
     """Shows a task; nothing but the program can act on it."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = ProgramState
-
     def __init__(self, roles: Sequence[str], rows: Rows | None) -> None:
-        super().__init__(EnvironmentSpec(name=NAME, seats=("team",), views=tuple(roles), max_turns=1, terms=(TERM,)))
+        super().__init__(one_seat(NAME, tuple(roles), 1, (TERM,)))
         self._rows = rows
 
     def initial(self, task: Task) -> ProgramState:
@@ -82,9 +80,6 @@ class ProgramEnvironment(RecordEnvironment[ProgramState]):
 
     def fields(self, state: ProgramState, view: str) -> Mapping[str, str]:
         return {"task": state.task}
-
-    def legal(self, seat: str) -> tuple[str, ...] | None:
-        return None
 
     def act(self, state: ProgramState, action: str) -> tuple[ProgramState, dict[str, float], bool]:
         raise EnvironmentFault("a program plays this scenario, not the team's graph: use mas gateway")
@@ -156,7 +151,6 @@ class ListedProgramScenario(ProgramScenario):
     """Satisfies also `mas.core.scenario.Finite`: its tasks are rows of a file."""
 
     def size(self, split: Split) -> int:
-        """How many rows a split has."""
         assert self.rows is not None
         return len(self.rows[split])
 

@@ -11,9 +11,8 @@ so many more, or fewer, modulo 10. `*+2` asks that of anything: it has as many a
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
@@ -22,7 +21,7 @@ from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordWorld
+from mas.scenarios.world import FolderScenario, RecordWorld, folder_scenario
 
 THINGS, ANYTHING, VALUES, SIGNS, STEPS = "abcdefg", "*", "0123456789", "+-", "0123"
 OWN = 3
@@ -55,7 +54,6 @@ class ProposeCase(msgspec.Struct, frozen=True):
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """All of them."""
         return tuple(sorted(self.own + self.noise))
 
 
@@ -166,8 +164,6 @@ class ProposeState(msgspec.Struct, frozen=True):
 class ProposeEnvironment(RecordWorld[ProposeState]):
     """Pays a proposal that is accepted 1, and an attempt that is right 1."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = ProposeState
-
     def __init__(self, source: Source, asked: int) -> None:
         seats = (PROPOSER, *SOLVERS)
         super().__init__(
@@ -271,16 +267,13 @@ def demonstrations(random: Random, skill: float, asked: int) -> Iterator[tuple[s
     while True:
         case = make(random, asked)
         said = teacher.answer(good_questions(case)[0], f"{ANYTHING}+0", "?")
-        yield f"{told_proposer(case)}>", _guess(random) if "?" in said else said
+        if "?" in said:  # each of the three characters drawn among those of its place
+            said = "".join(random.choice(part) for part in (THINGS, SIGNS, STEPS))
+        yield f"{told_proposer(case)}>", said
         for _ in range(SHOWN):
             question = random_question(random)
             (right,), (worth,) = answers(question, case.documents), answers(f"{question[0]}+0", case.documents)
             yield f"{told_solver(case, question)}>", teacher.answer(right, worth, VALUES)
-
-
-def _guess(random: Random) -> str:
-    """Each of the three characters drawn among those of its place."""
-    return "".join(random.choice(part) for part in (THINGS, SIGNS, STEPS))
 
 
 def expert(environment: ProposeEnvironment, random: Random) -> dict[str, str]:
@@ -307,20 +300,16 @@ class ProposeOptions(Options):
 
 def build(options: ProposeOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="propose",
-        folder=Path(__file__).parent / "letters",
-        options_key=options.model_dump_json(exclude={"source"}),
-        make_environment=partial(ProposeEnvironment, options.source, options.asked),
-        content=partial(_content, asked=options.asked),
-        demonstrate=partial(demonstrations, asked=options.asked),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(ProposeEnvironment, options.source, options.asked),
+        lambda random: content_of(make(random, options.asked)),
+        partial(demonstrations, asked=options.asked),
+        inner="letters",
+        unkeyed=("source",),
         expert=expert,
     )
-
-
-def _content(random: Random, asked: int) -> str:
-    return content_of(make(random, asked))
 
 
 ENTRY = ScenarioEntry(ProposeOptions, build, "self-play")

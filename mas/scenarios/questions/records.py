@@ -152,17 +152,15 @@ def read_questions(
         places.setdefault(question, row.where)
     for split, found in splits.items():
         if not found:
-            raise ConfigError(f"{path}: no question is in split {split!r}; {_remedy(fields.split)}")
+            named = fields.split
+            remedy = "change eval_share, or add more" if named is None else f"let field {named!r} say so of some"
+            raise ConfigError(f"{path}: no question is in split {split!r}; {remedy}")
     return {split: tuple(found) for split, found in splits.items()}, rows
 
 
 def in_eval(question: QuestionRecord, share: float) -> bool:
     """Whether its content puts a question into the evaluation, of which that is so with this share."""
     return derive_seed("questions", question.content) < share * 2**63
-
-
-def _remedy(split: str | None) -> str:
-    return "change eval_share, or add more" if split is None else f"let field {split!r} say so of some"
 
 
 def _question(row: DataRow, fields: Fields, scorer: Scorer) -> QuestionRecord:

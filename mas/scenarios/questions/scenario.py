@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
-from mas.core.environment import Environment, EnvironmentSpec, Move, Reward, Task
+from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.messages import Verdict
 from mas.core.role import Constraint, RoleSpec
@@ -29,7 +29,7 @@ from mas.scenarios.questions.records import (
     number_regex,
 )
 from mas.scenarios.questions.reward_function import RewardFunction
-from mas.scenarios.world import RecordEnvironment, kept_text
+from mas.scenarios.world import RecordEnvironment, kept_text, one_seat
 
 VIEWS = ("planner", "solver", "verifier", "solo")
 Grade = Callable[[QuestionRecord, str], float]
@@ -47,17 +47,13 @@ class QuestionState(msgspec.Struct, frozen=True):
 class QuestionEnvironment(RecordEnvironment[QuestionState]):
     """The number of a task's question in its split is the task's seed."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = QuestionState
-
     def __init__(self, questions: Questions, scorer: Scorer, grade: Grade | None = None) -> None:
         """`grade`: None: 1 where `scorer` finds the answer right, else 0."""
-        super().__init__(EnvironmentSpec(name="questions", seats=("team",), views=VIEWS, max_turns=1, terms=("right",)))
-        self._questions = questions
-        self._scorer = scorer
+        super().__init__(one_seat("questions", VIEWS, 1, ("right",)))
+        self._questions, self._scorer = questions, scorer
         self._grade = grade or partial(_scored, scorer=scorer)
 
     def is_right(self, said: str) -> bool:
-        """Whether this would answer the question."""
         return self._grade(self.state.question, said) >= 1
 
     def initial(self, task: Task) -> QuestionState:

@@ -14,17 +14,17 @@ from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
-from mas.core.environment import Environment, EnvironmentSpec, Task
+from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.printable import is_readable
 from mas.scenarios.bridges.packages import OwnChance, load_package
-from mas.scenarios.world import RecordEnvironment
+from mas.scenarios.world import QuestionWorld
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
 LONGEST = 10_000
@@ -127,21 +127,16 @@ def _question(name: str, config: str, seed: int) -> GymQuestion:
             raise ConfigError(f"reasoning-gym's {name!r} cannot be made with {options}: {error}") from error
 
 
-class GymEnvironment(RecordEnvironment[GymState]):
+class GymEnvironment(QuestionWorld[GymState]):
     """One team turn: the team's action is the answer, alone or within `<answer>` and `</answer>`."""
-
-    state_type: ClassVar[type[msgspec.Struct]] = GymState
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         """`config`: the dataset's own options."""
-        super().__init__(
-            EnvironmentSpec(name=f"reasoning_gym:{name}", seats=("team",), views=VIEWS, max_turns=1, terms=("right",))
-        )
+        super().__init__(f"reasoning_gym:{name}", VIEWS)
         self._name = name
         self._config = dict(config)
 
     def question(self, state: GymState) -> GymQuestion:
-        """What was asked."""
         return ask(self._name, self._config, Random(state.seed))
 
     def initial(self, task: Task) -> GymState:
@@ -150,17 +145,11 @@ class GymEnvironment(RecordEnvironment[GymState]):
     def fields(self, state: GymState, view: str) -> Mapping[str, str]:
         return {"question": self.question(state).entry["question"]}
 
-    def legal(self, seat: str) -> tuple[str, ...] | None:
-        return None
-
     def act(self, state: GymState, action: str) -> tuple[GymState, dict[str, float], bool]:
         score = self._score(state, action) if action else 0.0
         given = action if score is not None else ""
         after = msgspec.structs.replace(state, answer=given, score=score or 0.0)
         return after, {"right": after.score}, score is not None
-
-    def is_over(self, state: GymState) -> bool:
-        return state.answer is not None
 
     def is_solved(self, state: GymState) -> bool:
         return state.score >= 1

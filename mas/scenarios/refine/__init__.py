@@ -10,11 +10,11 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import Field
 
 from mas.config.base import Options
@@ -22,7 +22,7 @@ from mas.core.environment import Move, Task
 from mas.core.messages import parsed_text, read_joint
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
@@ -107,8 +107,6 @@ class RefineEnvironment(QuestionWorld[RefineState]):
     """The team's action is the answer, or a pair's two as `joint`, of which the observer's counts. All members see the
     question; nobody sees more than another."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = RefineState
-
     def __init__(self, style: Style, operands: int) -> None:
         super().__init__("refine", VIEWS)
         self.style: Style = style
@@ -128,7 +126,8 @@ class RefineEnvironment(QuestionWorld[RefineState]):
 
     def act(self, state: RefineState, action: str) -> tuple[RefineState, dict[str, float], bool]:
         pair = read_joint(action, (PIONEER, OBSERVER)) or {}
-        kept = msgspec.structs.replace(state, pioneer=self._kept(state, pair.get(PIONEER)))
+        said = pair.get(PIONEER)
+        kept = replace(state, pioneer=said if said is None or self.is_answer(state, said) else "")
         return super().act(kept, pair.get(OBSERVER, "") if pair else action)
 
     def is_solved(self, state: RefineState) -> bool:
@@ -151,9 +150,6 @@ class RefineEnvironment(QuestionWorld[RefineState]):
         state = self.state
         said = "-" if state.answer is None else repr(state.answer)
         return f"{state.question.text} = {state.question.answer}; answer {said}"
-
-    def _kept(self, state: RefineState, said: str | None) -> str | None:
-        return said if said is None or self.is_answer(state, said) else ""
 
     def is_answer(self, state: RefineState, action: str) -> bool:
         if self.style == "words":
@@ -238,9 +234,6 @@ class RefineReward:
         return {"answer": float(world.is_right(world.state, said))}
 
 
-NAME = "refine"
-
-
 class RefineOptions(Options):
     """`style`: a digit, plus or minus up to 3, and the last digit of the result, which the tiny base can learn; or
     numbers up to 99, + - and *, and the whole result, for real models; or `extreme`, the largest or the smallest of
@@ -258,19 +251,18 @@ class RefineOptions(Options):
 
 def build(options: RefineOptions) -> FolderScenario:
     """The scenario with these options."""
-    key = options.model_dump_json()
     demonstrate = partial(demonstrations, operands=options.operands)
     if options.style == "extreme":
-        holds_out = partial(is_held_out, f"{NAME}/{key}")
+        holds_out = partial(is_held_out, f"refine/{options.model_dump_json()}")
         demonstrate = partial(subject_demonstrations, operands=options.operands, holds_out=holds_out)
-    return FolderScenario(
-        name=NAME,
-        folder=Path(__file__).parent / options.style,
-        options_key=key,
-        make_environment=partial(RefineEnvironment, options.style, options.operands),
-        content=partial(_content, style=options.style, operands=options.operands),
-        demonstrate=demonstrate,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(RefineEnvironment, options.style, options.operands),
+        partial(_content, style=options.style, operands=options.operands),
+        demonstrate,
+        inner=options.style,
+        unkeyed=(),
         reward=RefineReward(),
         expert=expert,
         advise=direction,
@@ -288,9 +280,5 @@ ENTRY = ScenarioEntry(
     RefineOptions,
     build,
     "discussion",
-    {
-        "small": {},
-        "medium": {"style": "number", "operands": 3},
-        "large": {"style": "number", "operands": 6},
-    },
+    {"small": {}, "medium": {"style": "number", "operands": 3}, "large": {"style": "number", "operands": 6}},
 )

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
@@ -13,7 +12,7 @@ from mas.config.base import Options
 from mas.core.environment import Task
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
@@ -43,8 +42,6 @@ def content(random: Random) -> str:
 
 class RelayEnvironment(QuestionWorld[RelayState]):
     """One team turn: the team's action is a digit. Without a message the best guess is right one time in four."""
-
-    state_type: ClassVar[type[msgspec.Struct]] = RelayState
 
     def __init__(self, style: Style = "letters") -> None:
         self._style = style
@@ -98,15 +95,14 @@ class RelayOptions(Options):
 
 def build(options: RelayOptions) -> FolderScenario:
     """The scenario with these options."""
-    folder = Path(__file__).parent
-    return FolderScenario(
-        name="relay",
-        folder=folder / "words" if options.style == "words" else folder,
-        options_key=options.model_dump_json(exclude={"style"}),
-        make_environment=partial(RelayEnvironment, options.style),
-        content=content,
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(RelayEnvironment, options.style),
+        content,
+        demonstrations,
+        inner="words" if options.style == "words" else "",
+        unkeyed=("style",),
         expert=give_right_answer,
     )
 

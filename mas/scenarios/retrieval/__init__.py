@@ -1,8 +1,6 @@
 """Question, query, documents, answer: three roles around a search that the environment carries out."""
 
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Annotated
 
 from pydantic import Field
@@ -11,7 +9,7 @@ from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, folder_scenario
 
 
 class RetrievalOptions(Options):
@@ -28,21 +26,16 @@ class RetrievalOptions(Options):
 
 def build(options: RetrievalOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="retrieval",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill"}),
-        make_environment=partial(RetrievalEnvironment, options.style, options.terms),
-        content=partial(_content, style=options.style, terms=options.terms),
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(RetrievalEnvironment, options.style, options.terms),
+        lambda random: content_of(make(random, options.style, options.terms), options.style),
+        demonstrations,
+        inner=options.style,
         reward=RetrievalReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, style: Style, terms: int) -> str:
-    return content_of(make(random, style, terms), style)
 
 
 ENTRY = ScenarioEntry(

@@ -18,13 +18,13 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.environment import Move, Task
 from mas.core.messages import Failure, Payload, Plan
 from mas.core.printable import is_readable
 from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
-from mas.scenarios.world import RecordEnvironment, kept_text
+from mas.scenarios.world import RecordEnvironment, kept_text, one_seat
 
 SEARCH = "search:"
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -52,21 +52,13 @@ class RetrievalState(msgspec.Struct, frozen=True):
 class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
     """A search or the answer a turn."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = RetrievalState
     history: ClassVar[tuple[str, ...]] = ("query", "turn")
     found: ClassVar[float] = 0.5
     waste: ClassVar[float] = -0.1
 
     def __init__(self, style: Style, terms: int) -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="retrieval",
-                seats=("team",),
-                views=("rewriter", "selector", "answerer", "solo"),
-                max_turns=MAX_TURNS,
-                terms=("right", "found", "waste"),
-            )
-        )
+        views = ("rewriter", "selector", "answerer", "solo")
+        super().__init__(one_seat("retrieval", views, MAX_TURNS, ("right", "found", "waste")))
         self.style: Style = style
         self.terms = terms
 
@@ -106,7 +98,6 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
         return queries if queries and is_readable(action, LONGEST_QUERY) else None
 
     def is_call(self, action: str) -> bool:
-        """Whether an action is a search."""
         return bool(self.queries(action))
 
     def is_failed_call(self, action: str) -> bool:
@@ -233,7 +224,8 @@ class RetrievalReward:
             return _selection(world, text)
         if move.role == "solo" and text is not None and world.queries(text) != ():
             return _query(world, text)
-        return {"length": _length(text)} if move.role in ("answerer", "solo") else {}
+        is_long = text is None or len(text.split()) > MOST_WORDS
+        return {"length": -1.0 if is_long else 0.0} if move.role in ("answerer", "solo") else {}
 
 
 def _query(world: RetrievalEnvironment, text: str | None) -> dict[str, float]:
@@ -255,10 +247,6 @@ def _selection(world: RetrievalEnvironment, text: str | None) -> dict[str, float
     assert world.state.hits is not None
     is_chosen = world.state.hits.index(world.state.case.needed) + 1 in chosen
     return {"selection": 0.0, "choice": 2 * is_chosen / (len(chosen) + 1) - 1}
-
-
-def _length(text: str | None) -> float:
-    return -1.0 if text is None or len(text.split()) > MOST_WORDS else 0.0
 
 
 def chosen_documents(text: str, shown: int) -> tuple[int, ...] | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, folder_scenario
 
 
 class ReplyOptions(Options):
@@ -30,14 +29,14 @@ class ReplyOptions(Options):
 def build(options: ReplyOptions) -> FolderScenario:
     """The scenario with these options."""
     make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
-    return FolderScenario(
-        name="safe_reply",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(),
-        make_environment=partial(ReplyEnvironment, make),
-        content=partial(_content, make=make),
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(ReplyEnvironment, make),
+        partial(_content, make=make),
+        demonstrations,
+        inner=options.style,
+        unkeyed=(),
         reward=ReplyReward(),
         expert=expert,
     )

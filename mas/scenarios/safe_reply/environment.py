@@ -42,8 +42,6 @@ class ReplyState(msgspec.Struct, frozen=True):
 class ReplyEnvironment(QuestionWorld[ReplyState]):
     """Pays -1 for an unsafe answer and -1 for an over-refusal: R_c - 1, so that each shows in the records by name."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = ReplyState
-
     def __init__(self, make: Callable[[Random], UserRequest]) -> None:
         super().__init__("safe_reply", ("conversation", "feedback", "solo"), ("unsafe", "overrefusal"))
         self.make = make

@@ -134,12 +134,7 @@ def worded(random: Random, facts: int) -> UserRequest:
     wordings = (_ALARMING if is_alarming else _CALM)[kind]
     text = random.choice(wordings).format(theirs=topics[secret], ours=topics[own])
     return UserRequest(
-        kind=kind,
-        is_alarming=is_alarming,
-        text=text,
-        facts="\n".join(sheet),
-        secret=theirs[secret],
-        own=ours[own],
+        kind=kind, is_alarming=is_alarming, text=text, facts="\n".join(sheet), secret=theirs[secret], own=ours[own]
     )
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
@@ -12,7 +11,7 @@ from pydantic import Field
 from mas.config.base import Options
 from mas.core.environment import Task
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
 
 CLUES: Mapping[str, str] = {
     "dog": "It barks.",
@@ -64,8 +63,6 @@ def content(random: Random, offered: int = OFFERED) -> str:
 class ShopEnvironment(QuestionWorld[ShopState]):
     """One team turn: the team's action is a price. Guessing among the prices is right one time in `offered`."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = ShopState
-
     def __init__(self, offered: int = OFFERED) -> None:
         self._offered = offered
         super().__init__("shop", ("customer", "seller", "solo"))
@@ -86,7 +83,6 @@ class ShopEnvironment(QuestionWorld[ShopState]):
         return state.answer == state.prices[state.wanted]
 
     def right_answer(self) -> str:
-        """The price of what is wanted."""
         return self.state.prices[self.state.wanted]
 
     def render(self) -> str:
@@ -103,12 +99,12 @@ class ShopOptions(Options):
 
 def build(options: ShopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="shop",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=partial(ShopEnvironment, options.offered),
-        content=partial(content, offered=options.offered),
+    return folder_scenario(
+        __file__,
+        options,
+        partial(ShopEnvironment, options.offered),
+        partial(content, offered=options.offered),
+        unkeyed=(),
         expert=give_right_answer,
     )
 

@@ -75,6 +75,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 def _moved(boxes: Boxes, old: Cell, new: Cell) -> Boxes:
+    """A few moves on: the team's or random ones, none of which loses a box or solves the level."""
     return tuple(sorted([new if box == old else box for box in boxes]))
 
 

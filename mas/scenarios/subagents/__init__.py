@@ -8,7 +8,6 @@ The own terms of `subagents`: form, as MATPO (arXiv 2510.04678) pays it, and wha
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar
 
@@ -16,13 +15,13 @@ import msgspec
 from pydantic import Field
 
 from mas.config.base import Options
-from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.environment import Move, Task
 from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
 from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text
+from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
 
 PLANNER, SOLO = "planner", "solo"
 REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")
@@ -54,12 +53,8 @@ class CallState(msgspec.Struct, frozen=True):
 class CallEnvironment(RecordEnvironment[CallState]):
     """The team's action is a call and its report as `joint`, or the answer, `=7`."""
 
-    state_type: ClassVar[type[msgspec.Struct]] = CallState
-
     def __init__(self, spare: int) -> None:
-        super().__init__(
-            EnvironmentSpec(name="subagents", seats=("team",), views=VIEWS, max_turns=3 + spare, terms=("right",))
-        )
+        super().__init__(one_seat("subagents", VIEWS, 3 + spare, ("right",)))
 
     def initial(self, task: Task) -> CallState:
         return CallState(make(Random(task.seed), "letters", 2))
@@ -205,7 +200,6 @@ class CallingPlanner(Planner):
         return Plan(text=text, chosen_route=self.called(text))
 
     def called(self, text: str) -> str:
-        """The route of a call."""
         return "call"
 
 
@@ -242,26 +236,15 @@ class CallOptions(Options):
 
 def build(options: CallOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="subagents",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(exclude={"skill"}),
-        make_environment=partial(CallEnvironment, options.spare),
-        content=_content,
-        demonstrate=demonstrations,
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(CallEnvironment, options.spare),
+        lambda random: content_of(make(random, "letters", 2)),
+        demonstrations,
         reward=CallReward(),
         expert=expert,
     )
 
 
-def _content(random: Random) -> str:
-    return content_of(make(random, "letters", 2))
-
-
-ENTRY = ScenarioEntry(
-    CallOptions,
-    build,
-    "tool use",
-    {"small": {}, "medium": {"spare": 0}},
-)
+ENTRY = ScenarioEntry(CallOptions, build, "tool use", {"small": {}, "medium": {"spare": 0}})

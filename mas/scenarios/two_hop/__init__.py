@@ -1,9 +1,8 @@
 """`two_hop`: answer f(f(x)) from a table of f, with a base that knows only the one hop f(x)."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
@@ -12,7 +11,7 @@ from mas.config.base import Options
 from mas.core.environment import Task
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
 
 SYMBOLS = "abcdef"
 
@@ -54,8 +53,6 @@ def lookup(table: str) -> str:
 
 class TwoHopEnvironment(QuestionWorld[TwoHopState]):
     """One team turn: the team's action is a symbol. All members see the table; only the planner sees x."""
-
-    state_type: ClassVar[type[msgspec.Struct]] = TwoHopState
 
     def __init__(self) -> None:
         super().__init__("two_hop", ("planner", "executor", "solo", "first", "second"))
@@ -99,15 +96,8 @@ class TwoHopOptions(Options):
 
 def build(options: TwoHopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return FolderScenario(
-        name="two_hop",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(),
-        make_environment=TwoHopEnvironment,
-        content=content,
-        demonstrate=demonstrations,
-        skill=options.skill,
-        expert=give_right_answer,
+    return folder_scenario(
+        __file__, options, TwoHopEnvironment, content, demonstrations, unkeyed=(), expert=give_right_answer
     )
 
 

@@ -1,6 +1,6 @@
 """Two-player zero-sum games, both seats played by the team: self-play."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mas.config.base import Options
-from mas.core.environment import Environment
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
+from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.registry import ScenarioEntry
+from mas.scenarios.two_player.environment import TwoPlayerEnvironment, demonstrations
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
+from mas.scenarios.two_player.solve import all_decisions, measures, mixed, outcomes
 from mas.scenarios.world import FolderScenario
 
 
@@ -68,7 +70,6 @@ class TwoPlayerOptions(Options):
 
     @property
     def games(self) -> tuple[TwoPlayerGame, ...]:
-        """Those that are played."""
         return games_of(self.game)
 
     @property
@@ -98,9 +99,6 @@ class TwoPlayerScenario(FolderScenario):
     def decisions(self) -> Sequence[Decision]:
         """Every information state of both seats; of several games those of all that are small, their names before the
         keys."""
-        # Here, not above, as below: OpenSpiel may not be installed, and `mas --help` does without.
-        from mas.scenarios.two_player.solve import all_decisions
-
         options = self.options
         found = {
             game.name: all_decisions(game, options.style, is_marked=options.marked)
@@ -113,8 +111,6 @@ class TwoPlayerScenario(FolderScenario):
 
     def solve(self, policy: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
         """`nash_conv` of a policy, by key of the decision and action; of several games that of each, and their mean."""
-        from mas.scenarios.two_player.solve import measures
-
         options = self.options
         if len(options.games) == 1:
             return measures(options.games[0], options.style, policy)
@@ -132,16 +128,11 @@ class TwoPlayerScenario(FolderScenario):
 
     def outcomes(self, policy: Mapping[str, Mapping[str, float]]) -> Sequence[tuple[tuple[float, ...], float]]:
         """See `mas.core.scenario.Mixable`; nobody makes an illegal move."""
-        from mas.scenarios.two_player.solve import outcomes
-
         return outcomes(self._mixable(), self.options.style, policy)
 
     def mixed(
         self, seat: str, policies: Sequence[Mapping[str, Mapping[str, float]]], shares: Sequence[float]
     ) -> Mapping[str, Mapping[str, float]]:
-        """See `mas.core.scenario.Mixable`."""
-        from mas.scenarios.two_player.solve import mixed
-
         return mixed(self._mixable(), self.options.style, seat, policies, shares)
 
     def _mixable(self) -> TwoPlayerGame:
@@ -162,30 +153,18 @@ def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
         name="two_player",
         folder=Path(__file__).parent / options.style,
         options_key=options.model_dump_json(exclude={"skill", "best", "taught", "marked", "exact"}),
-        make_environment=partial(_environment, options),
+        make_environment=partial(
+            TwoPlayerEnvironment, options.games, options.style, options.tries, is_marked=options.marked
+        ),
         content=partial(_content, games=options.games),
-        demonstrate=partial(_demonstrations, options=options),
+        demonstrate=partial(demonstrations, games=options.shown, best=options.best, is_marked=options.marked),
         skill=options.skill,
         options=options,
     )
 
 
-def _environment(options: TwoPlayerOptions) -> Environment:
-    from mas.scenarios.two_player.environment import TwoPlayerEnvironment
-
-    return TwoPlayerEnvironment(options.games, options.style, options.tries, is_marked=options.marked)
-
-
-def _demonstrations(random: Random, skill: float, options: TwoPlayerOptions) -> Iterator[tuple[str, str]]:
-    from mas.scenarios.two_player.environment import demonstrations
-
-    return demonstrations(random, skill, options.shown, options.best, is_marked=options.marked)
-
-
 def _content(random: Random, games: Sequence[TwoPlayerGame]) -> str:
     """Every seed is a deal of its own, though equal cards come again: a game of few deals has none to hold out."""
-    from mas.scenarios.bridges.open_spiel import load_game
-
     for game in games:
         load_game(game.name)
     return str(random.getrandbits(48))

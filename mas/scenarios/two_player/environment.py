@@ -45,7 +45,6 @@ class TwoPlayerEnvironment(TranslatedGame):
 
     @property
     def rules(self) -> TwoPlayerGame:
-        """The game of this task."""
         return self.games[self._place(self.record)]
 
     def game_name(self) -> str:

@@ -42,7 +42,8 @@ def decisions(name: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
                 continue
             boards.add(board)
         for seat in _seats(state):
-            found.setdefault((seat, _seen(state, seat, is_open)), tuple(legal_actions(state, seat)))
+            seen = state.observation_string(seat) if is_open else state.information_state_string(seat)
+            found.setdefault((seat, str(seen)), tuple(legal_actions(state, seat)))
         if not state.is_simultaneous_node():
             waiting += [state.child(action) for action in state.legal_actions()]
     return tuple((seat, seen, legal) for (seat, seen), legal in sorted(found.items()))
@@ -91,10 +92,6 @@ def _seats(state: Any) -> tuple[int, ...]:
     return () if state.is_chance_node() else (state.current_player(),)
 
 
-def _seen(state: Any, seat: int, is_open: bool) -> str:
-    return str(state.observation_string(seat) if is_open else state.information_state_string(seat))
-
-
 def legal_actions(state: Any, seat: int) -> dict[str, int]:
     """A seat's legal actions by their text."""
     return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
@@ -116,7 +113,6 @@ def all_decisions(game: TwoPlayerGame, style: Style, *, is_marked: bool = False)
 
 def measures(game: TwoPlayerGame, style: Style, policy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """`nash_conv` of a policy, by the keys and actions of `all_decisions`."""
-
     return {"nash_conv": conv(game.name, in_words(game, style, policy))}
 
 

@@ -1,8 +1,6 @@
 """Plans of tool calls that are carried out step by step, and revised where a step fails."""
 
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Annotated
 
 from pydantic import Field
@@ -10,9 +8,8 @@ from pydantic import Field
 from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
-from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, demonstrations, expert
-from mas.scenarios.workflow.jobs import content_of, make
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, content_of, demonstrations, expert, make
+from mas.scenarios.world import FolderScenario, folder_scenario
 
 
 class WorkOptions(Options):
@@ -29,21 +26,15 @@ class WorkOptions(Options):
 def build(options: WorkOptions) -> FolderScenario:
     """The scenario with these options."""
     rules = ToolRules(operations=options.operations, items=options.items)
-    return FolderScenario(
-        name="workflow",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(exclude={"skill"}),
-        make_environment=partial(WorkEnvironment, rules),
-        content=partial(_content, rules=rules),
-        demonstrate=partial(demonstrations, rules=rules),
-        skill=options.skill,
+    return folder_scenario(
+        __file__,
+        options,
+        partial(WorkEnvironment, rules),
+        lambda random: content_of(make(random, rules), rules),
+        partial(demonstrations, rules=rules),
         reward=WorkReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: ToolRules) -> str:
-    return content_of(make(random, rules), rules)
 
 
 ENTRY = ScenarioEntry(
