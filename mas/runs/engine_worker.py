@@ -7,12 +7,11 @@ from pathlib import Path
 import msgspec
 
 from mas.runs.worker_setup import load_setup
-from mas.serving.adapter_files import VersionFiles
+from mas.serving.adapter_files import VersionFiles, received_files, received_weights
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, VersionEngine
 from mas.training.engine_processes import EngineVersionOrder, GenerateOrder, ScoreOrder
 from mas.training.engines import start_version_engine
-from mas.training.version_orders import received_files, received_weights
 
 FACTORY = "mas.runs.engine_worker:make"
 

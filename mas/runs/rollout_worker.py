@@ -10,6 +10,7 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import EngineLost
 from mas.runs.worker_setup import load_setup
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_files import HeldVersionOrder, received_weights
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
 from mas.serving.vllm_engine import VllmEngine
@@ -17,7 +18,6 @@ from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import plan_tasks
 from mas.training.task_batch import TaskOrder
-from mas.training.version_orders import HeldVersionOrder, received_weights
 
 FACTORY = "mas.runs.rollout_worker:make"
 

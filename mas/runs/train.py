@@ -32,9 +32,8 @@ from mas.observe.sinks.feed import Sinks
 from mas.observe.sinks.find import find_sinks
 from mas.observe.turn_records import drop_steps_after
 from mas.runs import engine_worker, learner_rank, rollout_worker
-from mas.runs.named_files import file_digests
 from mas.runs.resolve import checked_for_training, resolve
-from mas.runs.worker_setup import setup_of
+from mas.runs.worker_setup import file_digests, setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel

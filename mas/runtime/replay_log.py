@@ -28,9 +28,8 @@ from mas.bus.wire import pack
 from mas.core.environment import Environment
 from mas.core.errors import JournalError, Malformed, MasError
 from mas.graph.plan import TeamPlan
-from mas.runtime.calls import PlayRecord
 from mas.runtime.replay_events import Beginning, DroppedEvent, EndEvent, GaveUp, Setting, read_beginning, read_event
-from mas.runtime.turn_replay_log import TurnReplayLog
+from mas.runtime.turn_replay_log import PlayRecord, TurnReplayLog
 
 
 class PlayReplayLog(PlayRecord):

@@ -11,9 +11,9 @@ from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RunError, ToolRefused
 from mas.core.messages import Envelope, Note
 from mas.core.naming import local_name
-from mas.core.privilege import Privilege
 from mas.core.role import Message, Role, View
 from mas.core.team import TeamSpec
+from mas.core.tool_server import Privilege
 from mas.graph.check_tools import callers_of
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.tools.recorded import RecordedTools, canonical

@@ -31,7 +31,7 @@ from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.training.base import Note
 from mas.training.engines import Reading, model_text, peer_texts
-from mas.training.open_run import open_run
+from mas.training.saved import open_run
 from mas.training.session import Shared, TeamSession
 from mas.training.setup import Setup
 

@@ -12,11 +12,11 @@ from mas.config.options import WorkerOptions
 from mas.core.concurrency import together
 from mas.core.engine import Generation, Request
 from mas.core.errors import CallExpired, CallFailed, ClusterError, EngineError, EngineLost, WorkerLost, error_named
+from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
 from mas.serving.publication import AdapterVersion
 from mas.serving.replicated_engine import ReplicatedEngine
-from mas.training.version_orders import HeldVersionOrder, packed_files
 
 
 class EngineVersionOrder(HeldVersionOrder, frozen=True, kw_only=True):

@@ -18,10 +18,10 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.core.errors import CallFailed, ClusterError, EngineLost, TrainingError
 from mas.core.records import Episode
+from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
 from mas.training.task_batch import TaskOrder
-from mas.training.version_orders import HeldVersionOrder, packed_files
 
 
 class RolloutWorkers:

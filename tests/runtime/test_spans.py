@@ -19,9 +19,8 @@ from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
 from mas.runtime.point import DecisionPoint
-from mas.runtime.spans import TeamSpans
+from mas.runtime.spans import TeamSpans, TracedEngine, model_name
 from mas.runtime.team import TeamRuntime
-from mas.runtime.traced_engine import TracedEngine, model_name
 from mas.scenarios import build_scenario
 from mas.serving.model_sources import Origin
 from mas.testing.engine import EngineContract
