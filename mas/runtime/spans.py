@@ -22,7 +22,7 @@ from mas.core.tracing import Attributes, Kind, Span, Tracer, current_tracer
 from mas.runtime.agents import ModelEndpoint
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint, OnFlow
+from mas.runtime.play import DecisionPoint, OnFlow
 from mas.runtime.policies import OnAttempt
 
 T = TypeVar("T")

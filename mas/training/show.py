@@ -22,7 +22,7 @@ from mas.core.records import Attempt, Episode, Line
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Piece
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.streaming import streamed_to

@@ -18,7 +18,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.spans import TeamSpans, TracedEngine, model_name
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

@@ -18,8 +18,7 @@ from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, look, play_turn, silent_agents, team_action
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler

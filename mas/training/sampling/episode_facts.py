@@ -17,7 +17,7 @@ from mas.core.errors import MasError, TrainingError
 from mas.core.messages import Action, Payload
 from mas.core.records import Episode, Fact, facts_of
 from mas.core.role import View
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.training.shaping.transforms import match_rate
 

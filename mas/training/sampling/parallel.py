@@ -20,7 +20,7 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.training.advantages.group import members
 from mas.training.advantages.steps import Anchor
 from mas.training.rewards import OUTCOME, TEAM, cost_terms, own_terms

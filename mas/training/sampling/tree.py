@@ -19,8 +19,7 @@ from mas.core.tracing import in_environment
 from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
