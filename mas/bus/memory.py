@@ -146,7 +146,8 @@ class MemoryBus:
             answer = await self._settlement.outcome(queue, message)
         finally:
             del self._pending[token]
-            self.parts.close(token)
+            if take is not None:
+                self.parts.close(token)
         assert answer is not None
         return answer
 
@@ -178,10 +179,13 @@ class MemoryBus:
             )
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
-        answer = self.parts.closing(request, answer)
+        is_streamed = request.reply_to in self.parts.lines
+        if is_streamed:
+            answer = self.parts.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
         if self._settlement.answer(self._asked(request), answer, frame):
-            self.parts.close(request.reply_to)
+            if is_streamed:
+                self.parts.close(request.reply_to)
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
