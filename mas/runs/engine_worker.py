@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from pathlib import Path
 
 import msgspec
 
@@ -45,7 +44,8 @@ class EngineWorker:
         """Forget a version; nothing if it is not there."""
         if (version := self._versions.pop(msgspec.json.decode(payload, type=int), None)) is not None:
             await self._engine.unload(version)
-            _delete(version.path)
+            if version.path is not None:
+                shutil.rmtree(version.path, ignore_errors=True)
         return b""
 
     async def generate(self, payload: bytes) -> bytes:
@@ -60,17 +60,11 @@ class EngineWorker:
         return msgspec.msgpack.encode(await self._engine.score_version(version, order.prompt_ids, order.completion_ids))
 
     async def close(self) -> None:
-        """Free the engine."""
         await self._engine.close()
         self._files.close()
 
     def _version(self, number: int | None) -> AdapterVersion | None:
         return None if number is None else self._versions[number]
-
-
-def _delete(path: Path | None) -> None:
-    if path is not None:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 async def make(arguments: bytes) -> EngineWorker:

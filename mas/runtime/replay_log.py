@@ -58,7 +58,6 @@ class PlayReplayLog(PlayRecord):
                 self.of_turn(event.turn).load(event)
 
     def of_turn(self, turn: int) -> TurnReplayLog:
-        """The record of a team turn."""
         if turn not in self._turns:
             self._turns[turn] = TurnReplayLog(self, turn)
         return self._turns[turn]

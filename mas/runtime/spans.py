@@ -40,7 +40,6 @@ class _Episode:
         self.turn: Span | None = None
 
     def end_turn(self, error: BaseException | None = None) -> None:
-        """The team turn is over."""
         if self.turn is not None:
             self.turn.end(error)
             self.turn = None

@@ -69,7 +69,6 @@ class ToolAgent:
         )
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
-        """No tokens."""
         return 0, 0
 
     async def _result(self, message: Message, earlier: list[Message], episode: str) -> str:

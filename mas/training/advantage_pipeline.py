@@ -263,7 +263,8 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     values = [turn.paid.get(MODEL, 0.0) for turn in turns]
     if options.value != "model":
         kinds = (OWN,) if options.value == "own" else (OWN, TEAM, OUTCOME)
-        values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
+        own = [{name: value for name, value in turn.paid.items() if name.startswith(kinds)} for turn in turns]
+        values = [total_reward(terms, rewards) for terms in own]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
         places = [place_of(turn) for turn in turns]
@@ -273,10 +274,6 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     return group_advantages(
         values, _step_keys(turns, options, known.step), baseline=options.baseline, scale=options.scale
     )
-
-
-def _of_kind(terms: Mapping[str, float], kinds: tuple[str, ...]) -> dict[str, float]:
-    return {name: value for name, value in terms.items() if name.startswith(kinds)}
 
 
 def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:

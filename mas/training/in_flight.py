@@ -335,11 +335,9 @@ def _record(batch: _Batch) -> _Record:
 def _of_earlier_step(episode: Episode, versions: Mapping[str, int]) -> Episode:
     """With the turns marked that other versions than these have sampled."""
     turns = tuple(
-        msgspec.structs.replace(turn, is_replayed=True) if _is_older(turn.adapter, versions) else turn
+        turn
+        if (ref := turn.adapter) is None or versions.get(ref.name, ref.version) == ref.version
+        else msgspec.structs.replace(turn, is_replayed=True)
         for turn in episode.turns
     )
     return msgspec.structs.replace(episode, turns=turns)
-
-
-def _is_older(adapter: AdapterRef | None, versions: Mapping[str, int]) -> bool:
-    return adapter is not None and versions.get(adapter.name, adapter.version) != adapter.version

@@ -83,7 +83,6 @@ class AgentsEngine(Elsewhere):
         self._files: dict[AdapterRef, tuple[PinnedAdapter, dict[str, bytes]]] = {}
 
     def adapters(self) -> Mapping[str, AdapterRef]:
-        """What is published."""
         return self.store.current()
 
     def pinned(self, adapter: str) -> PinnedAdapter:
@@ -143,7 +142,6 @@ class AgentsEngine(Elsewhere):
         return answer.payload.logprobs
 
     async def close(self) -> None:
-        """Forget what is published."""
         self.store.close()
 
 

@@ -168,7 +168,6 @@ class MicroBatch:
 
     @property
     def rows(self) -> tuple[TrainRow, ...]:
-        """Of all trees."""
         return tuple(row for tree in self.trees for row in tree.rows)
 
     @property
@@ -193,7 +192,6 @@ class PackCost:
     pair: float
 
     def of(self, tree: Tree) -> float:
-        """Of one tree."""
         return self.token * len(tree.ids) + self.pair * tree.pairs
 
 

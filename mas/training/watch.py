@@ -266,7 +266,6 @@ class Silent:
         """Nothing to show."""
 
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
-        """Remember what sampling has cost."""
         self._at = Point(
             cost=Cost(**{name: int(metrics[name]) for name in Cost.__struct_fields__}),
             optimiser_steps=int(metrics["optimiser_steps"]),
@@ -278,6 +277,5 @@ class Silent:
         """Nothing to show."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
-        """Remember a point of the curve."""
         if name == self._name:
             self.curve.append(msgspec.structs.replace(self._at, value=self._value(evaluation)))

@@ -35,7 +35,6 @@ class RolloutWorkers:
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
         return self._pool.count
 
     @property
@@ -80,7 +79,6 @@ class RolloutWorkers:
         return {"count": self.count, "restarts": self._pool.restarts}
 
     async def _hold(self, ref: AdapterRef) -> None:
-        """Give all workers a version."""
         order, content = self._held[ref]
         try:
             await self._pool.call_all("hold", order, [content])

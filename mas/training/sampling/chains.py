@@ -37,7 +37,6 @@ class SingleDecision:
         return (await self.draw(point)).payload
 
     async def draw(self, point: DecisionPoint) -> Candidate:
-        """The committed candidate."""
         seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
         (candidate,) = await self.runtime.ask(point, (seed,), episode=self.recorder.id, temperature=self.temperature)
         self.recorder.count((candidate,))
@@ -142,7 +141,6 @@ class Chain:
 
     @property
     def spoken(self) -> list[ChainDecision]:
-        """The decisions that were drawn."""
         return [decision for decision in self.path if decision.candidate is not None]
 
 

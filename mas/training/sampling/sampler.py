@@ -131,7 +131,6 @@ class EpisodeRecorder:
         return terms_paid(self.earned)
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
-        """The finished record."""
         return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
 
     def failed(self, error: MasError) -> Episode:
