@@ -42,11 +42,7 @@ class RequestGate:
 
     @asynccontextmanager
     async def passing(self, what: str) -> AsyncIterator[None]:
-        """Something that runs; `cancel` ends it.
-
-        Raises:
-            Halted: it was cancelled.
-        """
+        """Something that runs; `cancel` ends it. Raises Halted: it was cancelled."""
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -62,11 +58,7 @@ class RequestGate:
                 self._left.set()
 
     def check(self, what: str) -> None:
-        """Refuse to begin.
-
-        Raises:
-            Halted: it is too late.
-        """
+        """Refuse to begin. Raises Halted: it is too late."""
         if self.is_draining:
             raise Halted(f"{what} does not begin: the team is stopping")
 

@@ -129,11 +129,7 @@ def _is_equal(other: Message, message: Message, call: ToolCall) -> bool:
 
 
 def tool_agent(name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> ToolAgent:
-    """The agent of a role with `voice: tools`.
-
-    Raises:
-        ConfigError: no tools are open.
-    """
+    """The agent of a role with `voice: tools`. Raises ConfigError: no tools are open."""
     if tools is None:
         raise ConfigError(
             f"role {role.name!r} is played by tools (voice: tools), and none are open: `mas train`, `mas eval`, "
