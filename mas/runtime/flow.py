@@ -151,11 +151,7 @@ class Flow(FlowState, frozen=True):
         return self.fans[node].said[number]
 
     def view(self, agent: str, observation: Observation) -> View:
-        """What the agent or instance may know now.
-
-        Args:
-            observation: what it sees in this team turn.
-        """
+        """What the agent or instance may know now. `observation`: what it sees in this team turn."""
         spec = self.plan.roles[agent_of(agent)].spec
         past: tuple[EarlierCall, ...] = ()
         if spec.history:

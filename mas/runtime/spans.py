@@ -46,11 +46,7 @@ class _Episode:
 
 
 class TeamSpans:
-    """Puts spans around what a runtime does.
-
-    Args:
-        is_distributed: whether agents may be in other processes.
-    """
+    """Puts spans around what a runtime does. `is_distributed`: whether agents may be in other processes."""
 
     def __init__(self, tracer: Tracer, team: str, *, is_distributed: bool) -> None:
         self._tracer = tracer

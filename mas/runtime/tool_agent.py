@@ -23,11 +23,7 @@ _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
 
 class ToolAgent:
-    """One agent with `voice: tools`.
-
-    Args:
-        name: of the agent in its team.
-    """
+    """One agent with `voice: tools`. `name`: of the agent in its team."""
 
     def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools) -> None:
         self.role = role

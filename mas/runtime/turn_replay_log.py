@@ -139,11 +139,7 @@ class Make(Protocol):
 
 
 class TurnReplayLog:
-    """One team turn of a play.
-
-    Attributes:
-        committed: the step that ended it, None while it is played.
-    """
+    """One team turn of a play. `committed`: the step that ended it, None while it is played."""
 
     def __init__(self, play: PlayRecord, turn: int) -> None:
         self.play, self.turn = play, turn

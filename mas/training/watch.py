@@ -226,11 +226,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def points_of(lines: Iterable[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float | None]) -> list[Point]:
-    """The learning curve in lines of `metrics.jsonl`.
-
-    Args:
-        value: of a line; None: it has none.
-    """
+    """The learning curve in lines of `metrics.jsonl`. `value`: of a line; None: it has none."""
     found: list[Point] = []
     cost, steps, seconds = NO_COST, 0, 0.0
     for line in lines:

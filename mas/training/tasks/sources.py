@@ -34,11 +34,7 @@ class Cursors:
         self.taken = dict.fromkeys(sizes, 0)
 
     def take(self, arm: str, count: int, without: Set[Pick] = frozenset()) -> list[Pick]:
-        """The next so many tasks of an arm.
-
-        Args:
-            without: passed over, and counted as taken, while the arm has others.
-        """
+        """The next so many tasks of an arm. `without`: passed over, and counted as taken, while the arm has others."""
         size, picks = self._sizes[arm], list[Pick]()
         used = {pick for pick in without if pick.arm == arm}
         while len(picks) < count:
