@@ -22,8 +22,7 @@ from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights, Mix, Segment, segments_of
 from mas.serving.logits import IMPOSSIBLE, Head, Picks, pick
 from mas.serving.packed_layout import PackedLayout
-from mas.training.batch import trajectory_of
-from mas.training.packing import MicroBatch
+from mas.training.batch import MicroBatch, trajectory_of
 
 
 @dataclass(frozen=True, slots=True)
