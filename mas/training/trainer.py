@@ -322,7 +322,7 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics |= self.rollout.metrics() | self._metrics_beside(session) | published
+        metrics |= {**self.rollout.metrics(), **self._metrics_beside(session), **published}
         ended = time.perf_counter()
         metrics["seconds"] = {
             "sample": sampled - began,
