@@ -13,8 +13,8 @@ from mas.core.messages import PAYLOADS, Payload
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
 from mas.core.policy import Price
+from mas.core.privilege import Privilege
 from mas.core.remote_agent import RemoteAgent
-from mas.core.tool_server import Privilege
 
 USUAL_ITEMS = 8
 """The most items of a list where the role does not say."""

@@ -16,11 +16,12 @@ from mas.core.environment import EnvironmentSpec
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
+from mas.core.privilege import Privilege
 from mas.core.remote_agent import RemoteAgent
 from mas.core.role import RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
-from mas.core.tool_server import Privilege, ToolServer
+from mas.core.tool_server import ToolServer
 from mas.graph.wiring import seat_of
 from mas.protocols.written import MADE, protocol_team
 

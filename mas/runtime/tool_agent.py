@@ -11,9 +11,9 @@ from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RunError, ToolRefused
 from mas.core.messages import Envelope, Note
 from mas.core.naming import local_name
+from mas.core.privilege import Privilege
 from mas.core.role import Message, Role, View
 from mas.core.team import TeamSpec
-from mas.core.tool_server import Privilege
 from mas.graph.check_tools import callers_of
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.tools.recorded import RecordedTools, canonical
@@ -23,7 +23,11 @@ _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
 
 class ToolAgent:
-    """One agent with `voice: tools`. `name`: of the agent in its team."""
+    """One agent with `voice: tools`.
+
+    Args:
+        name: of the agent in its team.
+    """
 
     def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools) -> None:
         self.role = role
@@ -65,6 +69,7 @@ class ToolAgent:
         )
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
+        """No tokens."""
         return 0, 0
 
     async def _result(self, message: Message, earlier: list[Message], episode: str) -> str:
@@ -125,7 +130,11 @@ def _is_equal(other: Message, message: Message, call: ToolCall) -> bool:
 
 
 def tool_agent(name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> ToolAgent:
-    """The agent of a role with `voice: tools`. Raises ConfigError: no tools are open."""
+    """The agent of a role with `voice: tools`.
+
+    Raises:
+        ConfigError: no tools are open.
+    """
     if tools is None:
         raise ConfigError(
             f"role {role.name!r} is played by tools (voice: tools), and none are open: `mas train`, `mas eval`, "
