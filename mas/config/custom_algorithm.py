@@ -46,13 +46,21 @@ class CustomAlgorithm:
 
     @property
     def sampler(self) -> Callable[..., Any] | None:
-        """What makes a sampler; None: `sampler.mode` says. Raises TrainingError: the user's function raised."""
+        """What makes a sampler; None: `sampler.mode` says.
+
+        Raises:
+            TrainingError: the user's function raised.
+        """
         own = self.algorithm.sampler
         made: Callable[..., Any] | None = None if own is None else self._called("sampler", own)
         return made
 
     def update(self, learner: Any, algorithm: AlgorithmOptions) -> Any | None:
-        """The update; None: `algorithm.update` says. Raises TrainingError: the user's function raised."""
+        """The update; None: `algorithm.update` says.
+
+        Raises:
+            TrainingError: the user's function raised.
+        """
         own = self.algorithm.update
         return None if own is None else self._called("update", own, learner, algorithm)
 
@@ -104,7 +112,11 @@ def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:
 
 
 def options_of(found: Algorithm[Any], name: str, values: Mapping[str, Any]) -> Options:
-    """The options of an algorithm. Raises ConfigError: the values do not fit, or as `check_places`."""
+    """The options of an algorithm.
+
+    Raises:
+        ConfigError: the values do not fit, or as `check_places`.
+    """
     check_places(name, found)
     try:
         options: Options = found.options(**values)

@@ -97,7 +97,11 @@ def check_open_overrides(values: Iterable[Override], own: Algorithm[Any] | None)
 
 
 def listed_overrides(overrides: Sequence[str]) -> list[str]:
-    """The overrides as a list. Raises ConfigError: they are one text, whose letters would be taken for overrides."""
+    """The overrides as a list.
+
+    Raises:
+        ConfigError: they are one text, whose letters would be taken for overrides.
+    """
     if isinstance(overrides, str):
         raise ConfigError(f"the overrides are the text {overrides!r}: write a list of texts, [{overrides!r}]")
     return list(overrides)
@@ -265,7 +269,11 @@ def _validated(config: DictConfig, own: Algorithm[Any]) -> Config:
 
 
 def checked_config(values: Any, own: Algorithm[Any] | None = None) -> Config:
-    """Values as a configuration. Raises ConfigError: a value does not fit."""
+    """Values as a configuration.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
     try:
         return Config.model_validate(values)
     except ValidationError as error:

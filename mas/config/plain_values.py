@@ -65,7 +65,11 @@ class _Loader(PlainLoader):
 
 
 def read_value(text: str) -> Any:
-    """A YAML value of plain types, with the bounds of a stored file. Raises ConfigError: it is no such value."""
+    """A YAML value of plain types, with the bounds of a stored file.
+
+    Raises:
+        ConfigError: it is no such value.
+    """
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:

@@ -75,7 +75,11 @@ def show_status(
 
 
 def run_status(run: Path, now: Callable[[], float] = time.time) -> RunStatus:
-    """What the file of a run says, and whether its process runs. Raises RunDirectoryError: see `read_status`."""
+    """What the file of a run says, and whether its process runs.
+
+    Raises:
+        RunDirectoryError: see `read_status`.
+    """
     found = read_status(run)
     if found.ended:
         state: RunState = "ended"

@@ -24,7 +24,11 @@ _LOGIN = "set HF_TOKEN to a token that may do this, or log in with `hf auth logi
 
 
 def check_repository(name: str) -> str:
-    """The name of a repository, `ORG/NAME`, as it is. Raises HubError: it is none."""
+    """The name of a repository, `ORG/NAME`, as it is.
+
+    Raises:
+        HubError: it is none.
+    """
     if re.fullmatch(REPOSITORY, name, re.ASCII) is None or "--" in name or ".." in name or name.endswith(".git"):
         raise HubError(f"{name!r} is no repository of a hub: write ORG/NAME, such as my-org/my-team")
     return name
@@ -38,7 +42,11 @@ def open_hub() -> "HfApi":
 
 
 def check_login() -> None:
-    """Refuse to publish without a token. Raises HubError: there is none."""
+    """Refuse to publish without a token.
+
+    Raises:
+        HubError: there is none.
+    """
     from huggingface_hub import get_token
 
     if get_token() is None:

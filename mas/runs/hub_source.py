@@ -48,7 +48,11 @@ class HubSource:
 
     @classmethod
     def parse(cls, text: str) -> "HubSource | None":
-        """None: it does not begin with `hub:`. Raises HubError: it does, and is no source."""
+        """None: it does not begin with `hub:`.
+
+        Raises:
+            HubError: it does, and is no source.
+        """
         if not text.startswith(PREFIX):
             return None
         found = _SOURCE.fullmatch(text)

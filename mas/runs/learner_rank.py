@@ -49,7 +49,11 @@ class LearnerRank:
         self._group: RankGroup | None = None
 
     def join(self, payload: bytes) -> bytes:
-        """Join a group, and leave the one of before. Raises ClusterError: the others did not come."""
+        """Join a group, and leave the one of before.
+
+        Raises:
+            ClusterError: the others did not come.
+        """
         self._leave()
         self._group = RankGroup(msgspec.msgpack.decode(payload, type=JoinOrder))
         if (blocks := self._learner.base.blocks) is not None:
@@ -62,7 +66,11 @@ class LearnerRank:
         self._group = None
 
     def hold(self, payload: bytes, content: bytes) -> bytes:
-        """Become the learner of an order. Raises ClusterError: its tensors are of other adapters."""
+        """Become the learner of an order.
+
+        Raises:
+            ClusterError: its tensors are of other adapters.
+        """
         order, tensors = msgspec.msgpack.decode(payload, type=StateOrder), safetensors.torch.load(content)
         learner = self._learner
         learner.loss = LossOptions.model_validate_json(order.loss)

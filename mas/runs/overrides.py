@@ -60,7 +60,11 @@ PLAYING = (
 
 
 def configured(overrides: list[str]) -> tuple[Config, Setup]:
-    """The configuration that the overrides make, and what it plays. Raises ConfigError: as `resolve`."""
+    """The configuration that the overrides make, and what it plays.
+
+    Raises:
+        ConfigError: as `resolve`.
+    """
     config = load_config(overrides)
     return config, resolve(config)
 

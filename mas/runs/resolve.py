@@ -25,7 +25,11 @@ from mas.training.tasks.plan import build_arms
 
 
 def configured_scenario(config: Config) -> Scenario:
-    """The scenario that a configuration plays. Raises ConfigError: as `build_scenario` and `attempted`."""
+    """The scenario that a configuration plays.
+
+    Raises:
+        ConfigError: as `build_scenario` and `attempted`.
+    """
     return build_configured(config.scenario, config)
 
 
@@ -143,7 +147,11 @@ def resolve_training(config: Config, scenario: Scenario | None = None) -> TrainS
 
 
 def checked_for_training(config: Config, played: Setup) -> TrainSetup:
-    """What `resolve` made of a configuration, as what is trained. Raises ConfigError: as `resolve_training`."""
+    """What `resolve` made of a configuration, as what is trained.
+
+    Raises:
+        ConfigError: as `resolve_training`.
+    """
     from mas.training.check_setup import check_trainable  # loads what serves, which `mas config` does without
 
     check_trainable(played)

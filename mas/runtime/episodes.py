@@ -42,7 +42,11 @@ class RequestGate:
 
     @asynccontextmanager
     async def passing(self, what: str) -> AsyncIterator[None]:
-        """Something that runs; `cancel` ends it. Raises Halted: it was cancelled."""
+        """Something that runs; `cancel` ends it.
+
+        Raises:
+            Halted: it was cancelled.
+        """
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -58,7 +62,11 @@ class RequestGate:
                 self._left.set()
 
     def check(self, what: str) -> None:
-        """Refuse to begin. Raises Halted: it is too late."""
+        """Refuse to begin.
+
+        Raises:
+            Halted: it is too late.
+        """
         if self.is_draining:
             raise Halted(f"{what} does not begin: the team is stopping")
 

@@ -85,7 +85,11 @@ class Flow(FlowState, frozen=True):
         return tuple(waiting)
 
     def begin(self, agent: str) -> "Flow":
-        """The agent or instance starts to work on what `messages` says. Raises RunError: it is not ready."""
+        """The agent or instance starts to work on what `messages` says.
+
+        Raises:
+            RunError: it is not ready.
+        """
         node = self.plan.number.get(agent)
         if node is None:
             return self._begin_instance(agent)
@@ -289,7 +293,11 @@ class Flow(FlowState, frozen=True):
         return self._settled(mutable)
 
     def _find(self, name: str) -> tuple[int, int]:
-        """Node and number of an instance. Raises RunError: there is none of that name."""
+        """Node and number of an instance.
+
+        Raises:
+            RunError: there is none of that name.
+        """
         match = _INSTANCE.fullmatch(name)
         node = self.plan.number.get(match[1]) if match else None
         if match is None or node is None or not self.fans or int(match[2]) >= len(self.fans[node].said):

@@ -42,7 +42,11 @@ class Heartbeat:
             limit.reschedule(asyncio.get_running_loop().time() + idle_s)
 
     async def watch(self, request: Envelope, idle_s: float, answer: Awaitable[T]) -> T:
-        """The answer to a request. Raises Expired: for `idle_s` seconds there was neither a beat nor the answer."""
+        """The answer to a request.
+
+        Raises:
+            Expired: for `idle_s` seconds there was neither a beat nor the answer.
+        """
         limit = asyncio.timeout(idle_s)
         try:
             async with limit:

@@ -147,7 +147,11 @@ class HumanAgent:
         self._desk = desk
 
     async def handle(self, envelope: Envelope) -> AgentAnswer:
-        """Answer one `Ask` with what a person says. Raises RunError: several candidates are wanted."""
+        """Answer one `Ask` with what a person says.
+
+        Raises:
+            RunError: several candidates are wanted.
+        """
         ask = envelope.payload
         if not isinstance(ask, Ask) or len(ask.seeds) != 1:
             raise RunError(f"agent {self.role.name!r} is a person, who gives one answer to one 'ask'")
@@ -168,7 +172,11 @@ class HumanAgent:
     async def answer(
         self, view: View, seeds: tuple[int, ...], temperature: float | None = None, *, session: str | None = None
     ) -> tuple[Candidate, ...]:
-        """Refused: people are not asked what they would say. Raises RunError: always."""
+        """Refused: people are not asked what they would say.
+
+        Raises:
+            RunError: always.
+        """
         raise RunError(f"agent {self.role.name!r} is a person, whose answers cannot be imagined")
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
@@ -176,7 +184,11 @@ class HumanAgent:
 
 
 def person(role: Role, desk: HumanDesk | None) -> HumanAgent:
-    """The agent of a role with `voice: human`. Raises ConfigError: there is no desk."""
+    """The agent of a role with `voice: human`.
+
+    Raises:
+        ConfigError: there is no desk.
+    """
     if desk is None:
         raise ConfigError(
             f"role {role.name!r} is played by a person (voice: human), and there is no desk to ask at; `mas run` and "

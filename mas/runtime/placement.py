@@ -66,12 +66,20 @@ class AgentReplicas:
         return self._limits.get(agent, USUAL)
 
     def at_work(self, agent: str) -> int:
-        """How many take questions now. Raises RunError: there is no such agent here."""
+        """How many take questions now.
+
+        Raises:
+            RunError: there is no such agent here.
+        """
         self._check_known(agent)
         return len(self._at_work[agent])
 
     def check_more(self, agent: str) -> None:
-        """Refuse one more. Raises RunError: there is no such agent here, or as many are at work as may be."""
+        """Refuse one more.
+
+        Raises:
+            RunError: there is no such agent here, or as many are at work as may be.
+        """
         self._check_known(agent)
         limits = self.limits(agent)
         number = len(self._at_work[agent]) + self._coming[agent]

@@ -84,7 +84,11 @@ class BudgetAccount:
         )
 
     def check(self, most: Spent) -> None:
-        """Refuse a call that may cost more than is left. Raises BudgetExceeded: says of what."""
+        """Refuse a call that may cost more than is left.
+
+        Raises:
+            BudgetExceeded: says of what.
+        """
         left = self.remaining()
         for unit, needed in (("tokens", most.tokens), ("calls", most.calls), ("cost", most.cost)):
             there = getattr(left, unit)

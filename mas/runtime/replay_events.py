@@ -59,7 +59,11 @@ class CallEvent(msgspec.Struct, frozen=True, kw_only=True, tag="called"):
     error: tuple[str, str] | None = None
 
     def outcome(self) -> tuple[Candidate, ...]:
-        """The answer. Raises MasError: what it failed with."""
+        """The answer.
+
+        Raises:
+            MasError: what it failed with.
+        """
         if self.error is not None:
             raise error_named(*self.error)
         return self.candidates

@@ -76,7 +76,11 @@ class PlayReplayLog(PlayRecord):
             self._plays.fail(self.id, text)
 
     async def end(self, failure: str | None = None) -> None:
-        """The play is over. Raises JournalError: the disk has failed."""
+        """The play is over.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         if self.is_over:
             return
         self.go_live()
@@ -139,11 +143,19 @@ class ReplayLog:
         return [_play(row) for row in self._plays.rows()]
 
     async def unfinished(self) -> list[Play]:
-        """The plays that can be resumed, the oldest first. Raises JournalError: the disk has failed."""
+        """The plays that can be resumed, the oldest first.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         return [play for play in await self.plays() if not play.is_over]
 
     async def find(self, team: str, episode: str) -> Play | None:
-        """The play of an episode, None: there is none. Raises JournalError: the disk has failed."""
+        """The play of an episode, None: there is none.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         row = await self._find(team, episode)
         return None if row is None else _play(row)
 
@@ -208,7 +220,11 @@ class ReplayLog:
         self._plays.reply(question, text)
 
     async def is_safe(self) -> None:
-        """Wait until all that was written so far survives. Raises JournalError: the disk has failed."""
+        """Wait until all that was written so far survives.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         await self._plays.is_safe()
 
     async def _opened(self, name: tuple[str, str], beginning: Beginning) -> PlayReplayLog:
@@ -238,7 +254,11 @@ class ReplayLog:
 
 
 def _check(plays: Plays, row: PlayRow, now: Beginning) -> None:
-    """Refuse to resume another play than the one that was begun. Raises JournalError: says what differs."""
+    """Refuse to resume another play than the one that was begun.
+
+    Raises:
+        JournalError: says what differs.
+    """
     then = read_beginning(row.frame)
     began = datetime.fromtimestamp(row.at, UTC).isoformat(sep=" ", timespec="seconds")[:19]
     text = f"episode {row.episode!r} of team {row.team!r} was begun at {began} UTC in the journal {plays.path} "

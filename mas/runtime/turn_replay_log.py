@@ -67,7 +67,11 @@ class PlayRecord:
             self._plays.tick(self.id, self.clock_s())
 
     def put(self, event: Event) -> None:
-        """Write an event down, without waiting. Raises JournalError: it cannot be written."""
+        """Write an event down, without waiting.
+
+        Raises:
+            JournalError: it cannot be written.
+        """
         try:
             frame = pack(event)
         except Malformed as error:
@@ -101,7 +105,11 @@ class Call:
         self._record = record
 
     async def answered(self, candidates: tuple[Candidate, ...], spent: Spent) -> None:
-        """It was answered. Raises JournalError: the answer cannot be written."""
+        """It was answered.
+
+        Raises:
+            JournalError: the answer cannot be written.
+        """
         try:
             await self._write(spent, candidates, None)
         except asyncio.CancelledError:
@@ -110,7 +118,11 @@ class Call:
             raise
 
     async def failed(self, error: MasError, spent: Spent) -> None:
-        """It failed. Raises JournalError: that cannot be written."""
+        """It failed.
+
+        Raises:
+            JournalError: that cannot be written.
+        """
         await self._write(spent, (), error)
 
     async def _write(self, spent: Spent, candidates: tuple[Candidate, ...], error: MasError | None) -> None:
@@ -233,7 +245,11 @@ class TurnReplayLog:
         return self._rounds.popleft()
 
     async def write(self, spoke: Sequence[str], expired: Sequence[str]) -> None:
-        """A round happens. Raises JournalError: the disk has failed."""
+        """A round happens.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         at = self.play.clock_s()
         await self.play.write(Round(turn=self.turn, spoke=tuple(spoke), expired=tuple(expired), at=at))
 
@@ -268,7 +284,11 @@ class TurnReplayLog:
             await self.play.write(GaveUp(turn=self.turn, agent=agent, visit=visit))
 
     async def commit(self, actions: dict[str, str], step: Step, environment: Environment) -> None:
-        """The environment has made its step. Raises JournalError: the disk has failed."""
+        """The environment has made its step.
+
+        Raises:
+            JournalError: the disk has failed.
+        """
         self.play.go_live()
         await self.play.write(
             Committed(

@@ -149,7 +149,11 @@ class VersionFiles:
         self._folder: Path | None = None
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """A new directory, whole or not at all. Raises OSError: it cannot be written."""
+        """A new directory, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         if self._folder is None:
             where = self._shared or _roomy(sum(len(content) for content in files.values()))
             self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-", dir=where)).resolve()
@@ -192,7 +196,11 @@ def packed_files(weights: AdapterWeights, origin: Origin) -> tuple[str, bytes]:
 
 
 def received_files(order: HeldVersionOrder, content: bytes) -> dict[str, bytes]:
-    """The files of an order. Raises EngineError: they came damaged."""
+    """The files of an order.
+
+    Raises:
+        EngineError: they came damaged.
+    """
     files = msgspec.msgpack.decode(content, type=dict[str, bytes])
     if digest_of(files) != order.digest:
         raise EngineError(f"adapter {order.ref} came damaged: its digest is another one")
@@ -200,5 +208,9 @@ def received_files(order: HeldVersionOrder, content: bytes) -> dict[str, bytes]:
 
 
 def received_weights(order: HeldVersionOrder, content: bytes, bank: AdapterBank) -> AdapterWeights:
-    """The weights of an order. Raises EngineError: as `received_files`. CheckpointError: they are of another base."""
+    """The weights of an order.
+
+    Raises:
+        EngineError: as `received_files`. CheckpointError: they are of another base.
+    """
     return from_files(received_files(order, content), bank, f"adapter {order.ref}")

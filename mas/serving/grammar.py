@@ -67,7 +67,11 @@ class Matcher:
         return mask_V
 
     def follow(self, token: int) -> None:
-        """The token that came. Raises GrammarFailed: the grammar does not allow it."""
+        """The token that came.
+
+        Raises:
+            GrammarFailed: the grammar does not allow it.
+        """
         if not self._inner.consume_token(token):
             raise GrammarFailed(first_cause(self._inner.get_error()) or f"token {token} is not possible there")
 
@@ -99,7 +103,11 @@ class Grammars:
         return _is_plain(self._text.tokenizer.inner)
 
     def check_vllm(self) -> None:
-        """Refuse what vLLM cannot constrain. Raises RefusedRequest: the tiny base's tokenizer."""
+        """Refuse what vLLM cannot constrain.
+
+        Raises:
+            RefusedRequest: the tiny base's tokenizer.
+        """
         if self._is_plain:
             raise RefusedRequest(
                 "vLLM cannot constrain a tokenizer of single characters, as the tiny base has: use engine=transformers"

@@ -20,7 +20,11 @@ class InFlight:
 
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """A request from here to the end of the block. Raises EngineError: the engine is closed."""
+        """A request from here to the end of the block.
+
+        Raises:
+            EngineError: the engine is closed.
+        """
         if self.is_closed:
             raise EngineError("the engine is closed")
         self.count += 1

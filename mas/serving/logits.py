@@ -49,7 +49,11 @@ class Head:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Head:
-        """A model's own, tied to its embeddings or not. Raises ModelError: the model has no linear output layer."""
+        """A model's own, tied to its embeddings or not.
+
+        Raises:
+            ModelError: the model has no linear output layer.
+        """
         layer: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers annotates in part
         if not isinstance(layer, torch.nn.Linear):
             raise ModelError(

@@ -180,7 +180,11 @@ def _positions(config: Any) -> int | None:
 
 
 def device_of(name: str) -> torch.device:
-    """The device that `model.device` names. Raises ModelError: there is none."""
+    """The device that `model.device` names.
+
+    Raises:
+        ModelError: there is none.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():

@@ -133,7 +133,11 @@ def check_unrestricted(sampling: Sampling) -> None:
 
 
 def check_alternatives(count: int) -> None:
-    """Refuse more alternatives of a token than engines give. Raises RefusedRequest: says how many are possible."""
+    """Refuse more alternatives of a token than engines give.
+
+    Raises:
+        RefusedRequest: says how many are possible.
+    """
     if not 0 <= count <= MOST_ALTERNATIVES:
         raise RefusedRequest(f"alternatives is {count}; it must be from 0 to {MOST_ALTERNATIVES}")
 
@@ -187,7 +191,11 @@ class ModelLimits:
             raise RefusedRequest(f"a stream is one completion; {len(request.seeds)} seeds were given")
 
     def check_score(self, prompt_ids: Sequence[int], completion_ids: Sequence[int], alternatives: int = 0) -> None:
-        """Refuse what cannot be scored. Raises RefusedRequest: says which value is wrong and what was possible."""
+        """Refuse what cannot be scored.
+
+        Raises:
+            RefusedRequest: says which value is wrong and what was possible.
+        """
         check_alternatives(alternatives)
         if not completion_ids:
             raise RefusedRequest("nothing to score: completion_ids is empty")

@@ -169,7 +169,11 @@ class HeldVersion:
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def load(self, host: AdapterHost) -> None:
-        """Load it into the engine, unless it is there. Raises EngineError: it cannot be loaded."""
+        """Load it into the engine, unless it is there.
+
+        Raises:
+            EngineError: it cannot be loaded.
+        """
         if self.is_loaded:
             return
         async with self.changing:
@@ -254,7 +258,11 @@ def _distance(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def bare_version(base: BaseModel, files: VersionFiles) -> AdapterVersion:
-    """A version that changes nothing, with its files; no store knows it. Raises EngineError: they cannot be written."""
+    """A version that changes nothing, with its files; no store knows it.
+
+    Raises:
+        EngineError: they cannot be written.
+    """
     weights = base.bank.create(base.options.lora.model_copy(update={"rank": 1}), 0)
     try:
         path = files.write("base", to_files(weights, base.origin))

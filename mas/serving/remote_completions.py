@@ -190,7 +190,11 @@ class OpenAIEngine:
         return MappingProxyType(self._adapters)
 
     async def refresh(self) -> Mapping[str, AdapterRef]:
-        """The adapters that the server has now. Raises EngineError: the list cannot be had."""
+        """The adapters that the server has now.
+
+        Raises:
+            EngineError: the list cannot be had.
+        """
         with self._flights.accepted():
             return await self._refreshed()
 

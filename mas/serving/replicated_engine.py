@@ -132,7 +132,11 @@ class ReplicatedEngine:
         return self.store.current()
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        """As in the contract. Raises TrainingError: replicas are lost again and again."""
+        """As in the contract.
+
+        Raises:
+            TrainingError: replicas are lost again and again.
+        """
         with self._flights.accepted():
             self.limits.check_request(request)
             return await self._generate(request)

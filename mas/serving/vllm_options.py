@@ -159,7 +159,11 @@ def check_known(sampling: Sampling) -> None:
 
 
 def check_limits(team: TeamSpec) -> None:
-    """Refuse roles whose limits vLLM's supports do not show. Raises ConfigError: as `check_known`, with the role."""
+    """Refuse roles whose limits vLLM's supports do not show.
+
+    Raises:
+        ConfigError: as `check_known`, with the role.
+    """
     for name, role in team.roles.items():
         if role.peer is not None or role.voice != "engine":
             continue

@@ -100,7 +100,11 @@ class TrainableAdapters:
         step: int,
         lr_scale: float,
     ) -> UpdateResult:
-        """See `Trainable.improve`. Raises TrainingError: the episodes were not drawn from the policy in training."""
+        """See `Trainable.improve`.
+
+        Raises:
+            TrainingError: the episodes were not drawn from the policy in training.
+        """
         if self.is_shared:
             episodes = paid_together(episodes)
         if self._thread is None:

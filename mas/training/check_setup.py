@@ -282,7 +282,11 @@ def _then(policy: Policy) -> str:
 
 
 def check_editor(setup: Setup) -> None:
-    """Refuse an editor that cannot write. Raises ConfigError: it is the tiny base."""
+    """Refuse an editor that cannot write.
+
+    Raises:
+        ConfigError: it is the tiny base.
+    """
     is_here = setup.engine.name in ("transformers", "vllm")
     if setup.algorithm.experience.editor == "base" and setup.model.path == "tiny" and is_here:
         raise ConfigError(
@@ -321,7 +325,11 @@ def _fill(role: PromptedRole, observation: Observation) -> None:
 
 
 def check_readers(scenario: Scenario, team: TeamSpec) -> None:
-    """Refuse a trainable role whose prompts leave its experiences out. Raises ConfigError: names the role."""
+    """Refuse a trainable role whose prompts leave its experiences out.
+
+    Raises:
+        ConfigError: names the role.
+    """
     environment = scenario.environment()
     environment.reset(scenario.task("train", 0))
     roles = build_roles(team)

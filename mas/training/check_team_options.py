@@ -85,7 +85,11 @@ def check_seats(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec)
 
 
 def check_warm_start(algorithm: AlgorithmOptions, scenario: Scenario) -> None:
-    """Refuse a warm start on more tasks than there are. Raises ConfigError: says how many there are."""
+    """Refuse a warm start on more tasks than there are.
+
+    Raises:
+        ConfigError: says how many there are.
+    """
     options = algorithm.warm_start
     if options is not None and isinstance(scenario, Finite) and options.tasks > scenario.size("train"):
         raise ConfigError(
@@ -119,7 +123,11 @@ def check_spending(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
 
 
 def check_fork(algorithm: AlgorithmOptions, model: ModelOptions, adapters: Set[str]) -> None:
-    """Refuse a fork into adapters that are not alike. Raises ConfigError: says which one differs."""
+    """Refuse a fork into adapters that are not alike.
+
+    Raises:
+        ConfigError: says which one differs.
+    """
     usual = model.lora
     for name in sorted(adapters) if algorithm.fork is not None else ():
         if model.lora_of(name) != usual:
@@ -130,7 +138,11 @@ def check_fork(algorithm: AlgorithmOptions, model: ModelOptions, adapters: Set[s
 
 
 def check_inherit(algorithm: AlgorithmOptions, team: TeamSpec) -> None:
-    """Refuse an agent to inherit from that the team does not have. Raises ConfigError: says which agents there are."""
+    """Refuse an agent to inherit from that the team does not have.
+
+    Raises:
+        ConfigError: says which agents there are.
+    """
     name, agents = algorithm.advantage.inherit, {agent_of(member) for member in team.members()}
     if name is not None and name not in agents:
         raise ConfigError(
@@ -165,7 +177,11 @@ def check_repairs(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpe
 
 
 def check_late(algorithm: AlgorithmOptions, paid: Set[str]) -> set[str]:
-    """Names of the terms that come late. Raises ConfigError: one of them is paid already."""
+    """Names of the terms that come late.
+
+    Raises:
+        ConfigError: one of them is paid already.
+    """
     late = algorithm.reward.late
     names = set() if late is None else set(late.terms)
     if twice := sorted(names & paid):

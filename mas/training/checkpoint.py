@@ -158,7 +158,11 @@ def _is_whole(path: Path) -> bool:
 
 
 def checkpoint_at(directory: Path, step: int) -> Path:
-    """The complete checkpoint of a step. Raises CheckpointError: there is none of that step."""
+    """The complete checkpoint of a step.
+
+    Raises:
+        CheckpointError: there is none of that step.
+    """
     checkpoints = {step_of(path): path for path in list_checkpoints(directory)}
     if step not in checkpoints:
         there = ", ".join(map(str, checkpoints)) or "none"

@@ -63,7 +63,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_status(run: Path) -> ClusterStatus:
-    """What the file of a run says. Raises RunDirectoryError: there is none, or it cannot be read."""
+    """What the file of a run says.
+
+    Raises:
+        RunDirectoryError: there is none, or it cannot be read.
+    """
     path = run / STATUS_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterStatus)

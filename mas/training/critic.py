@@ -109,7 +109,11 @@ class Critic:
         return kept_tensors(self.parameters, self.optimisers)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from `tensors()`. Raises CheckpointError: they are of another critic."""
+        """Go on from `tensors()`.
+
+        Raises:
+            CheckpointError: they are of another critic.
+        """
         restore_kept(self.parameters, self.optimisers, tensors, self._what)
 
     def _values(self, tensors: BatchTensors) -> Tensor:

@@ -169,7 +169,11 @@ def watch_connection(bus: MqttBus, note: Note) -> None:
 
 
 async def _everybody(bus: MqttBus, team: TeamSpec, note: Note) -> None:
-    """Wait until as many listen for each member as must, and say for whom. Raises NoRoute: some do not come."""
+    """Wait until as many listen for each member as must, and say for whom.
+
+    Raises:
+        NoRoute: some do not come.
+    """
 
     def missing() -> list[str]:
         absent = []

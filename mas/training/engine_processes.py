@@ -49,7 +49,11 @@ class VersionObjects:
         self._putting = asyncio.Lock()
 
     async def put(self, version: AdapterVersion) -> tuple[bytes, Ref]:
-        """The order to load a version, and its files. Raises ClusterError: they cannot be stored."""
+        """The order to load a version, and its files.
+
+        Raises:
+            ClusterError: they cannot be stored.
+        """
         async with self._putting:
             if version.number not in self._held:
                 digest, content = packed_files(version.weights, self._origin)

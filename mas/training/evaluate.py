@@ -130,7 +130,11 @@ async def evaluate(
 
 
 def check_played(result: Evaluation) -> None:
-    """Refuse to report what was never played. Raises RunError: no task could be played."""
+    """Refuse to report what was never played.
+
+    Raises:
+        RunError: no task could be played.
+    """
     if result.unplayed == len(result.episodes):
         raise RunError(f"none of {result.unplayed} tasks could be played: {result.episodes[0].cause}")
 

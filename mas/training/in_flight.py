@@ -220,7 +220,11 @@ class BatchesInFlight:
         return found
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on with the batches of a checkpoint. Raises CheckpointError: they cannot be read."""
+        """Go on with the batches of a checkpoint.
+
+        Raises:
+            CheckpointError: they cannot be read.
+        """
         if not (checkpoint / _FILE).is_file():
             return
         try:

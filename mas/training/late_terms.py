@@ -156,7 +156,11 @@ class LateTerms:
         return msgspec.json.encode({"late": self._late.state(), "episodes": shells})
 
     def restore(self, state: bytes) -> None:
-        """Go on from `state()`. Raises CheckpointError: it is none, or waits for other terms."""
+        """Go on from `state()`.
+
+        Raises:
+            CheckpointError: it is none, or waits for other terms.
+        """
         try:
             found = msgspec.json.decode(state, type=dict[str, Any])
             self._late.restore(found["late"])
@@ -216,7 +220,11 @@ class _Round:
         self.task = asyncio.create_task(self._listen(), name="late rewards")
 
     async def close(self, judge: str) -> None:
-        """Close the judge if it is still going on. Raises TrainingError: it had failed."""
+        """Close the judge if it is still going on.
+
+        Raises:
+            TrainingError: it had failed.
+        """
         self.task.cancel()
         await asyncio.wait({self.task})
         self.check(judge)

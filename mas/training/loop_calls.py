@@ -32,7 +32,11 @@ class LoopCalls:
         return self.result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def result(self, call: Future[T]) -> T:
-        """What a call that was begun returns. Raises ClusterError: what the call raises, or the loop has ended."""
+        """What a call that was begun returns.
+
+        Raises:
+            ClusterError: what the call raises, or the loop has ended.
+        """
         while not wait([call], timeout=1.0).done:
             if not self._loop.is_running():
                 raise ClusterError("the cluster of the learner ranks is closed")

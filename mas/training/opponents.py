@@ -167,7 +167,11 @@ class Opponents:
         return json.dumps({"players": dict(self.pool.players), "games": games}, indent=1).encode()
 
     def restore(self, state: bytes) -> None:
-        """Go on with the opponents and the means that a run had. Raises CheckpointError: it is no such state."""
+        """Go on with the opponents and the means that a run had.
+
+        Raises:
+            CheckpointError: it is no such state.
+        """
         try:
             found = json.loads(state)
             self._records = msgspec.convert(found["games"], dict[str, OpponentRecord])
@@ -177,7 +181,11 @@ class Opponents:
 
 
 def kept_players(state: bytes) -> dict[str, str]:
-    """Name -> source, of the `state` of opponents. Raises CheckpointError: it is no such state."""
+    """Name -> source, of the `state` of opponents.
+
+    Raises:
+        CheckpointError: it is no such state.
+    """
     try:
         return msgspec.convert(json.loads(state)["players"], dict[str, str])
     except (ValueError, KeyError, TypeError) as error:

@@ -90,7 +90,11 @@ class AgentsEngine(Elsewhere):
         return self._files[self.store.current()[adapter]][0]
 
     async def load(self, version: AdapterVersion) -> None:
-        """Have it ready for whoever fetches it. Raises EngineError: no message can hold it."""
+        """Have it ready for whoever fetches it.
+
+        Raises:
+            EngineError: no message can hold it.
+        """
         files = to_files(version.weights, self.origin)
         size = sum(len(content) for content in files.values())
         if size > self._max_bytes:
@@ -105,7 +109,11 @@ class AgentsEngine(Elsewhere):
         self._files.pop(version.ref, None)
 
     async def handle(self, envelope: Envelope) -> Fetched:
-        """Answer one `Fetch`. Raises UnknownAdapter: that version is not published now."""
+        """Answer one `Fetch`.
+
+        Raises:
+            UnknownAdapter: that version is not published now.
+        """
         payload = envelope.payload
         if not isinstance(payload, Fetch):
             raise RunError(f"whoever trains was sent {envelope.kind!r}, it answers 'fetch'")
@@ -226,7 +234,11 @@ class AgentPresence:
         return is_there
 
     async def until_all(self, addresses: Iterable[str]) -> None:
-        """Wait for somebody at each of them. Raises NoRoute: somebody did not come in time."""
+        """Wait for somebody at each of them.
+
+        Raises:
+            NoRoute: somebody did not come in time.
+        """
         wanted = list(addresses)
         there = await together((self.until_there(address) for address in wanted), "presence")
         missing = [address for address, is_there in zip(wanted, there, strict=True) if not is_there]

@@ -223,7 +223,11 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def listen(host: str) -> socket.socket:
-    """A socket at a free port of this address. Raises ClusterError: there is none."""
+    """A socket at a free port of this address.
+
+    Raises:
+        ClusterError: there is none.
+    """
     listening = socket.socket(_family(host))
     try:
         listening.bind((host, 0))
@@ -273,7 +277,11 @@ class BlockRounds:
         self._group, self._blocks, self._is_hopeless = group, blocks, is_hopeless
 
     def fetch(self, block: int, whole: Tensor) -> None:
-        """See `BlockSource`. Raises WorkerLost: another rank is lost. ClusterError: the group was left."""
+        """See `BlockSource`.
+
+        Raises:
+            WorkerLost: another rank is lost. ClusterError: the group was left.
+        """
         while self._round(block, whole) != block:
             pass
 

@@ -105,7 +105,11 @@ class LearnerRanks:
         tallies: Mapping[str, MetricAccumulator],
         start: Logprobs | None,
     ) -> None:
-        """See `Ranks`. Raises TrainingError: ranks were lost again and again, or one failed."""
+        """See `Ranks`.
+
+        Raises:
+            TrainingError: ranks were lost again and again, or one failed.
+        """
         shares = deal(rows, self.count)
         touched = sorted({row.adapter for row in rows})
         orders = [_encoded(_share(share, touched, start)) for share in shares[1:]]
@@ -138,7 +142,11 @@ class LearnerRanks:
             tallies[name].merge(one)
 
     def apply(self, learner: Learner, touched: Collection[str]) -> None:
-        """See `Ranks`. Raises TrainingError: a rank failed."""
+        """See `Ranks`.
+
+        Raises:
+            TrainingError: a rank failed.
+        """
         lr = float(next(iter(learner.optimisers.values())).param_groups[0]["lr"])
         order = _encoded(ApplyOrder(touched=sorted(touched), lr=lr))
         self._end_serving()
@@ -147,7 +155,11 @@ class LearnerRanks:
                 self._holding = _held(learner)
 
     def read(self, learner: Learner, rows: Sequence[TrainRow], what: Reading) -> Logprobs:
-        """See `Ranks`. Raises TrainingError: ranks were lost again and again, or one failed."""
+        """See `Ranks`.
+
+        Raises:
+            TrainingError: ranks were lost again and again, or one failed.
+        """
         if not rows:
             return {}
         shares = deal(rows, self.count)
@@ -204,7 +216,11 @@ class LearnerRanks:
         return self._serving
 
     def _end_serving(self) -> None:
-        """End the calls in which ranks serve their parts. Raises TrainingError: a rank failed."""
+        """End the calls in which ranks serve their parts.
+
+        Raises:
+            TrainingError: a rank failed.
+        """
         if self._serving is None:
             return
         (rounds, calls), self._serving = self._serving, None
@@ -326,7 +342,11 @@ class LearnerRanks:
             raise
 
     def _replies(self, calls: Sequence[Future[bytes]]) -> list[bytes]:
-        """Of all ranks, or fewer if ranks were lost; then the group is left. Raises TrainingError: a rank failed."""
+        """Of all ranks, or fewer if ranks were lost; then the group is left.
+
+        Raises:
+            TrainingError: a rank failed.
+        """
         found, failed = [], ""
         for call, handle in zip(calls, self._handles, strict=True):
             try:

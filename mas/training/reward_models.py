@@ -92,7 +92,11 @@ class RewardModel(Protocol):
         """All that the next step depends on, by name."""
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from `tensors()`. Raises CheckpointError: they are of another model."""
+        """Go on from `tensors()`.
+
+        Raises:
+            CheckpointError: they are of another model.
+        """
 
 
 def trajectories_of(episodes: Sequence[Episode], adapter_of: Mapping[str, str]) -> list[Trajectory]:

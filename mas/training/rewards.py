@@ -134,7 +134,11 @@ def cost_terms(costs: Sequence[Cost], candidate: Candidate, price: Price | None)
 
 
 def check_costs(costs: Sequence[Cost], team: TeamSpec) -> set[str]:
-    """Names of the terms that are paid. Raises ConfigError: prices are wanted, and no role has one."""
+    """Names of the terms that are paid.
+
+    Raises:
+        ConfigError: prices are wanted, and no role has one.
+    """
     if "price" in costs and all(role.price is None for role in team.roles.values()):
         raise ConfigError(
             f"algorithm.reward.cost has 'price', and no role of team {team.name!r} has one: give a role of a team file "

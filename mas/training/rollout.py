@@ -167,7 +167,11 @@ class Rollout:
         return found
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on from the files of a checkpoint. Raises CheckpointError: a file cannot be read."""
+        """Go on from the files of a checkpoint.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
         if self.replay is not None and (checkpoint / _REPLAY).is_file():
             self.replay.restore((checkpoint / _REPLAY).read_bytes())
         if self.opponents is not None:

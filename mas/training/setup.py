@@ -117,7 +117,11 @@ class TrainSetup(Setup):
 
 
 def plan_tasks(setup: TrainSetup) -> TaskPlan:
-    """What `train.tasks` says, checked. Needs no model. Raises ConfigError: more tasks are wanted than there are."""
+    """What `train.tasks` says, checked. Needs no model.
+
+    Raises:
+        ConfigError: more tasks are wanted than there are.
+    """
     scenario, tasks = setup.scenario, setup.train.eval_tasks
     if isinstance(scenario, Finite) and tasks > scenario.size("eval"):
         raise ConfigError(

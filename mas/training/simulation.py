@@ -153,7 +153,11 @@ def least_s(steps: Sequence[StepWork], shape: ClusterShape) -> float:
 
 
 def simulate(steps: Sequence[StepWork], shape: ClusterShape) -> Simulation:
-    """Play the steps through the pipeline. Raises ValueError: there are no steps, or they take no time."""
+    """Play the steps through the pipeline.
+
+    Raises:
+        ValueError: there are no steps, or they take no time.
+    """
     whole_s = sequential_s(steps)
     if whole_s <= 0:
         raise ValueError("nothing to simulate: no step, or steps that take no time")

@@ -46,7 +46,11 @@ class TaskPlayer(Protocol):
     """Plays tasks in other processes."""
 
     async def play(self, order: TaskOrder) -> Sequence[Episode]:
-        """The episodes of a task. Raises TrainingError: it cannot be played."""
+        """The episodes of a task.
+
+        Raises:
+            TrainingError: it cannot be played.
+        """
 
 
 class ProgramPlayer(TaskPlayer, Protocol):

@@ -56,7 +56,11 @@ class Trainable(Protocol):
         """Write a checkpoint below the directory. `more`: further files of it, relative names to contents."""
 
     def load(self, checkpoint: Path) -> Progress:
-        """Go on from a checkpoint. Raises CheckpointError: it is corrupt, or of a run that trains something else."""
+        """Go on from a checkpoint.
+
+        Raises:
+            CheckpointError: it is corrupt, or of a run that trains something else.
+        """
 
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:

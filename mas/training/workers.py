@@ -44,7 +44,11 @@ class RolloutWorkers:
 
     @asynccontextmanager
     async def holding(self, ref: AdapterRef, weights: AdapterWeights) -> AsyncIterator[None]:
-        """Within the block every worker can speak as this version. Raises TrainingError: one cannot."""
+        """Within the block every worker can speak as this version.
+
+        Raises:
+            TrainingError: one cannot.
+        """
         self._leases[ref] = self._leases.get(ref, 0) + 1
         try:
             if ref not in self._held:

@@ -108,7 +108,11 @@ def stratified_advantages(
 
 
 def blend(first: Sequence[float], second: Sequence[float], alpha: float) -> list[float]:
-    """alpha x first + (1 - alpha) x second. Raises ValueError: lengths differ, or alpha is outside [0, 1]."""
+    """alpha x first + (1 - alpha) x second.
+
+    Raises:
+        ValueError: lengths differ, or alpha is outside [0, 1].
+    """
     check_lengths({"first advantages": first, "second advantages": second})
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie between 0 and 1, not {alpha}")

@@ -72,7 +72,11 @@ def library_of(content: object, where: str) -> Library:
 
 
 def read_library(text: str, where: str) -> Library:
-    """The library in the text of a file. Raises CheckpointError: it is none."""
+    """The library in the text of a file.
+
+    Raises:
+        CheckpointError: it is none.
+    """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -110,7 +110,11 @@ class ChainDecision:
         return found[::-1]
 
     def again(self) -> Payload:
-        """What was said. Raises MasError: the agent failed, as it did then."""
+        """What was said.
+
+        Raises:
+            MasError: the agent failed, as it did then.
+        """
         if self.candidate is None:
             raise self.error or RunError(f"agent {self.point.agent!r} has not spoken yet")
         return self.candidate.payload

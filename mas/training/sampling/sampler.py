@@ -112,7 +112,11 @@ class EpisodeRecorder:
         return both
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
-        """A team turn was committed: add what the environment paid. Raises RewardError: that is no finite number."""
+        """A team turn was committed: add what the environment paid.
+
+        Raises:
+            RewardError: that is no finite number.
+        """
         add_rewards(self.earned, flow, step, turn)
         if self.has_opponents and not flow.outputs:
             return  # opponents alone have moved

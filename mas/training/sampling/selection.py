@@ -242,7 +242,11 @@ class SuccessReplay:
         return msgspec.json.encode(self._kept)
 
     def restore(self, state: bytes) -> None:
-        """Go on from `state()`. Raises CheckpointError: it is none."""
+        """Go on from `state()`.
+
+        Raises:
+            CheckpointError: it is none.
+        """
         try:
             self._kept = msgspec.json.decode(state, type=dict[str, Trajectories])
         except msgspec.MsgspecError as error:

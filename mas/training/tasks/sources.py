@@ -49,7 +49,11 @@ class Cursors:
         return picks
 
     def restore(self, taken: Mapping[str, Any]) -> None:
-        """Go on where so many tasks were taken of each arm. Raises ValueError: these are other arms."""
+        """Go on where so many tasks were taken of each arm.
+
+        Raises:
+            ValueError: these are other arms.
+        """
         if list(taken) != list(self._sizes):
             raise ValueError(f"it counts tasks of {list(taken)}, the arms are {list(self._sizes)}")
         self.taken = {arm: int(count) for arm, count in taken.items()}

@@ -72,7 +72,11 @@ class Ppo:
         return self.critic.tensors()
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """See `tensors`. Raises CheckpointError: they are of another critic."""
+        """See `tensors`.
+
+        Raises:
+            CheckpointError: they are of another critic.
+        """
         self.critic.restore(tensors)
 
     def _penalties(self, rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Values]:

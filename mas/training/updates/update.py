@@ -53,4 +53,8 @@ class Update(Protocol):
         """What else the next step depends on, as tensors by name; empty: nothing."""
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go on from `state()` and `tensors()`. Raises CheckpointError: they do not fit this update."""
+        """Go on from `state()` and `tensors()`.
+
+        Raises:
+            CheckpointError: they do not fit this update.
+        """
