@@ -146,8 +146,7 @@ class MemoryBus:
             answer = await self._settlement.outcome(queue, message)
         finally:
             del self._pending[token]
-            if take is not None:
-                self.parts.close(token)
+            self.parts.close(token)
         assert answer is not None
         return answer
 
@@ -179,13 +178,10 @@ class MemoryBus:
             )
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
-        is_streamed = request.reply_to in self.parts.lines
-        if is_streamed:
-            answer = self.parts.closing(request, answer)
+        answer = self.parts.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
         if self._settlement.answer(self._asked(request), answer, frame):
-            if is_streamed:
-                self.parts.close(request.reply_to)
+            self.parts.close(request.reply_to)
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:

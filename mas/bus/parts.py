@@ -79,20 +79,20 @@ class PartLine:
 
 
 class Parts:
-    """The handlers' side of one bus. `lines`: the routes of the answers that are streamed, by the request's
-    `reply_to`; whoever looks there first need not ask for others."""
+    """The handlers' side of one bus: the routes of the answers that are streamed, by the request's `reply_to`."""
 
     def __init__(self) -> None:
         self.counters = PartCounters()
-        self.lines: dict[str | None, PartLine] = {}
+        self._lines: dict[str, PartLine] = {}
 
     def open(self, token: str, take: Take) -> None:
         """The answer of this token is streamed."""
-        self.lines[token] = PartLine(take)
+        self._lines[token] = PartLine(take)
 
     def close(self, token: str | None) -> None:
         """It was given, or is not awaited any more."""
-        self.lines.pop(token, None)
+        if token is not None:
+            self._lines.pop(token, None)
 
     def send(self, request: Envelope, payload: Payload, principal: str | None) -> bool:
         """Send a part; see `Bus.part`. An attempt that was given to another receiver since sends nothing."""
@@ -121,7 +121,7 @@ class Parts:
 
     def _line(self, request: Envelope) -> PartLine | None:
         """The way of this attempt's parts; a new attempt counts from 0."""
-        line = self.lines.get(request.reply_to)
+        line = None if request.reply_to is None else self._lines.get(request.reply_to)
         if line is None or request.attempt < line.attempt:
             return None
         if request.attempt > line.attempt:

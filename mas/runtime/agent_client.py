@@ -24,7 +24,7 @@ from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.replay_events import fingerprint
 from mas.runtime.replay_log import PlayReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import LISTENER, ask_streaming
+from mas.runtime.streaming import ask_streaming, is_streamed
 
 Candidates = tuple[Candidate, ...]
 
@@ -78,8 +78,7 @@ class AgentClient:
         self, point: DecisionPoint, seeds: tuple[int, ...], *, episode: str, temperature: float | None
     ) -> Awaitable[Candidates]:
         """One candidate per seed from the agent at a decision point, or from its fallback."""
-        policy = policy_of(self._policies, point.agent) if self._policies else NO_POLICY
-        agent = agent_of(point.agent)
+        policy, agent = policy_of(self._policies, point.agent), agent_of(point.agent)
         if policy is NO_POLICY and not self._accounts.is_limited and episode not in self.logs:  # the usual case
             answer = self._request_candidates(agent, policy, point.view, seeds, episode, point.turn, temperature)
         else:
@@ -131,7 +130,7 @@ class AgentClient:
 
     async def _sample_locally(self, point: DecisionPoint, seed: int, episode: str | None) -> Candidates:
         view, agent = point.view, point.agent
-        policy = policy_of(self._policies, agent) if self._policies else NO_POLICY
+        policy = policy_of(self._policies, agent)
 
         async def call(name: str) -> Candidates:
             if self._remote is None:
@@ -201,12 +200,7 @@ class AgentClient:
             episode=episode,
             turn=turn,
         )
-        timeout_s, listener = policy.timeout_s or self._timeout_s, LISTENER.get()
-        answer = (
-            self._bus.request(envelope, timeout_s=timeout_s)
-            if listener is None
-            else ask_streaming(listener, self._bus, envelope, timeout_s)
-        )
+        answer = ask_streaming(self._bus, envelope, policy.timeout_s or self._timeout_s)
         if policy.idle_s is None:
             return (await answer).payload
         return (await self.heartbeat.watch(envelope, policy.idle_s, answer)).payload
@@ -230,7 +224,7 @@ class AgentClient:
         remote, role = self._remote, self._members[name].role.name
         pinned = None if remote is None else remote.pinned(role)
         # What is joined to its first asking must be the same question, whether or not it has a listener in this life.
-        is_heard = LISTENER.get() is not None or (self._comes_back and message_id is not None)
+        is_heard = is_streamed() or (self._comes_back and message_id is not None)
         ask = Ask.model_construct(
             view=view, seeds=seeds, temperature=temperature, beat_s=beat_s, is_heard=is_heard, adapter=pinned
         )

@@ -7,7 +7,7 @@ They are parts on the bus, to the listener of the question. The listener is a co
 whatever retries, stand-ins and records are between. The answer is the same as without a listener.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -28,7 +28,7 @@ Tell = Callable[[int, str], object]
 """Given the number of a candidate and its next piece of text."""
 
 
-class PartListener:
+class _Listener:
     """The listener of one question. `is_begun`: it got a part."""
 
     __slots__ = ("_on_part", "is_begun")
@@ -42,28 +42,42 @@ class PartListener:
         self._on_part(told)
 
 
-LISTENER: ContextVar[PartListener | None] = ContextVar("listener", default=None)
-"""Of what this task asks; None: answers come whole."""
+_listener: ContextVar[_Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def streamed_to(on_part: OnPart) -> Iterator[None]:
-    """Call `on_part` with the parts of the answer to the question that is asked within."""
-    token = LISTENER.set(PartListener(on_part))
+def streamed_to(on_part: OnPart | None) -> Iterator[None]:
+    """Call `on_part` with the parts of the answer to the question that is asked within. None: as outside."""
+    if on_part is None:
+        yield
+        return
+    token = _listener.set(_Listener(on_part))
     try:
         yield
     finally:
-        LISTENER.reset(token)
+        _listener.reset(token)
 
 
-async def ask_streaming(
-    listener: PartListener, bus: Bus | TracedSender, question: Envelope, timeout_s: float | None
-) -> Envelope:
-    """The answer to a request; the listener is given its parts.
+def is_streamed() -> bool:
+    """Whether what this task asks has a listener."""
+    return _listener.get() is not None
+
+
+def ask_streaming(bus: Bus | TracedSender, question: Envelope, timeout_s: float | None) -> Awaitable[Envelope]:
+    """The answer to a request; a listener is given its parts.
 
     Raises:
-        As `Bus.request`.
+        As `Bus.request`, when it is awaited.
     """
+    listener = _listener.get()
+    if listener is None:
+        return bus.request(question, timeout_s=timeout_s)
+    return _stream_to(listener, bus, question, timeout_s)
+
+
+async def _stream_to(
+    listener: _Listener, bus: Bus | TracedSender, question: Envelope, timeout_s: float | None
+) -> Envelope:
     if listener.is_begun:  # by an attempt before
         listener.tell(Restart())
     async with bus.stream(question, timeout_s=timeout_s) as stream:

@@ -87,7 +87,6 @@ class TeamRuntime(EpisodeRunner):
         self._spawned: list[RoleAgent] = []
         self._members = {name: member(name, role) for name, role in (*plan.roles.items(), *plan.stand_ins.items())}
         self._place = place
-        self._beats = any(policy.idle_s is not None for policy in plan.spec.policies.values())
         number = next(_RUNS)
         self._address = f"run/{plan.spec.name}/{number}" if place is None else f"{plan.spec.name}/{RUN}"
         self.accounts = accounts = Accounts(plan.spec, bus.now) if accounts is None else accounts
@@ -122,7 +121,7 @@ class TeamRuntime(EpisodeRunner):
                 if self._hosts(name):
                     # Over processes each is one; the process that plays the team waits for the others.
                     for _ in range(self._replicas_of.limits(name).least if self._place is None else 1):
-                        await self._replicas_of.spawn(name, self._handler(member))
+                        await self._replicas_of.spawn(name, with_heartbeat(self.bus, member.handle))
             self._stack = stack.pop_all()
         return self
 
@@ -131,7 +130,7 @@ class TeamRuntime(EpisodeRunner):
         listeners: dict[str, Handler] = {}
         if self._hosts(ENVIRONMENT):
             listeners[self._of(ENVIRONMENT)] = self.world.handle
-            if self._beats:
+            if any(policy.idle_s is not None for policy in self.plan.spec.policies.values()):
                 listeners[self._address] = self._client.heartbeat.handle
         # It reads there as the principal that it asks as.
         principal = None if self._place is None else self._place.principal
@@ -144,10 +143,6 @@ class TeamRuntime(EpisodeRunner):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
-
-    def _handler(self, member: TeamMember) -> Handler:
-        """What answers for a member, with beats where somebody may want them: in another process, by a policy there."""
-        return with_heartbeat(self.bus, member.handle) if self._beats or self._place is not None else member.handle
 
     def _of(self, name: str) -> str:
         return f"{self.plan.spec.name}/{name}"
@@ -176,7 +171,7 @@ class TeamRuntime(EpisodeRunner):
         if endpoint is not None:
             member = RoleAgent(member.role, traced_endpoint(endpoint), self.bus.part)
             self._spawned.append(member)
-        return await self._replicas_of.spawn(agent, self._handler(member))
+        return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
     def use_adapters(self, adapters: Mapping[str, str]) -> None:
         """See `mas.runtime.agents.use_adapters`; roles that are peers stay as they are."""
@@ -240,14 +235,12 @@ class TeamRuntime(EpisodeRunner):
         Raises:
             MasError: what the agent failed with at last, after what its policy tried. BudgetExceeded, Halted.
         """
-        if on_part is not None:
-            with streamed_to(on_part):
-                return await self.ask(point, seeds, episode=episode, temperature=temperature)
-        if episode in self.world.episodes:  # `play` has passed the gate
-            return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
-        self._gate.check(f"a question to agent {point.agent!r}")
-        async with self._gate.passing(f"the question to agent {point.agent!r}"):
-            return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
+        with streamed_to(on_part):
+            if episode in self.world.episodes:  # `play` has passed the gate
+                return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
+            self._gate.check(f"a question to agent {point.agent!r}")
+            async with self._gate.passing(f"the question to agent {point.agent!r}"):
+                return await self._client.sample(point, seeds, episode=episode, temperature=temperature)
 
     async def log_chances(self, agent: str, view: View, texts: Sequence[str]) -> tuple[float, ...] | None:
         """What `RoleAgent.log_chances` says of an agent. Nothing travels. None: it is in a process of its own, or a

@@ -73,7 +73,6 @@ class BatchesInFlight:
         base: of the adapters that are trained; None: no adapter is.
 
     Attributes:
-        is_used: batches are in flight, or may be; else a step is drawn, played and settled by `Rollout.sample` alone.
         idle: time in which nothing is played, neither batches nor an evaluation.
         groups_dropped: as too old, and played again, since it was made.
         unused: what batches cost that were played to their end and that training ended before it learned from.
@@ -89,7 +88,6 @@ class BatchesInFlight:
         self._resumed_refs: set[AdapterRef] = set()
         self._resumed_leases = AsyncExitStack()
         self._workers: RolloutWorkers | None = None
-        self.is_used = self._staleness > 0
         self.idle = IdleTime()
         self._metrics: dict[str, Any] = {}
         self.groups_dropped = 0
@@ -104,7 +102,6 @@ class BatchesInFlight:
             workers: play them; None: the session's lanes do.
         """
         self._workers = workers
-        self.is_used = self._staleness > 0 or workers is not None or bool(self._resumed)
         self._rollout.player = session.programs or workers
         async with self._resumed_leases:
             for ref, weights in sorted(self._resumed_weights.items(), key=lambda item: item[0].version):

@@ -290,18 +290,14 @@ class Trainer:
         on_phase("sampling", 0, 0)
         trained = self.trainable.assign_adapters(session, self.progress.step)
         with traced_rollout(self.setup.trace.episodes):
-            if self.in_flight.is_used:
-                episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
-            else:
-                episodes = await self.rollout.sample(session.runtime, self.progress.step, trained)
+            episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
         sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
         on_phase("learning", 0, 0)
         step = self.progress.step + 1
         with phase("update"):
             learned = [*episodes, *self.rollout.arrived()]
             improved = await self.trainable.improve(session, learned, trained, step=step, lr_scale=self._lr_scale())
-        if self.in_flight.is_used:
-            await self.in_flight.learned(step - 1)
+        await self.in_flight.learned(step - 1)
         taught = time.perf_counter()
         on_phase("publishing", 0, 0)
         judged = self.rollout.spent()
@@ -322,7 +318,10 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics |= {**self.rollout.metrics(), **self._metrics_beside(session), **published}
+        metrics |= self.rollout.metrics() | self.in_flight.metrics() | self._processes.metrics()
+        if isinstance(session.engine, ReplicatedEngine):
+            metrics["engines"] = session.engine.metrics()
+        metrics |= published
         ended = time.perf_counter()
         metrics["seconds"] = {
             "sample": sampled - began,
@@ -336,15 +335,6 @@ class Trainer:
         for note in (*improved.notes, *self.rollout.notes()):
             watcher.on_note(step, note)
         return metrics
-
-    def _metrics_beside(self, session: TeamSession) -> Metrics:
-        """Of batches in flight and of other processes, where there are any."""
-        found = self.in_flight.metrics() if self.in_flight.is_used else {}
-        if self._open_processes is not None:
-            found |= self._processes.metrics()
-        if isinstance(session.engine, ReplicatedEngine):
-            found["engines"] = session.engine.metrics()
-        return found
 
 
 def _trainable(setup: TrainSetup, base: BaseModel | None) -> Trainable:

@@ -26,7 +26,7 @@ from mas.runtime.agents import ModelEndpoint as TeamVoice
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import TEAM_PAYLOADS, AgentAnswer, Ask, Piece
 from mas.runtime.play import DecisionPoint, look
-from mas.runtime.streaming import LISTENER, ask_streaming, streamed_to
+from mas.runtime.streaming import ask_streaming, streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
@@ -174,8 +174,6 @@ async def test_a_part_that_is_no_piece_of_text_is_a_gap():
     async with serve(bus, "b", handle):
         question = EnvelopeFactory("a").new("b", Ask.model_construct(view=None, seeds=(1,), is_heard=True))
         with streamed_to(told.append):
-            listener = LISTENER.get()
-            assert listener is not None
-            answer = await ask_streaming(listener, bus, question, 10.0)
+            answer = await ask_streaming(bus, question, 10.0)
     assert told == [Gap(0, 0)]
     assert isinstance(answer.payload, AgentAnswer)
