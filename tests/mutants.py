@@ -43,7 +43,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "training/losses/off_policy.py": ("training/test_off_policy.py",),
     "training/losses/policy.py": tuple(f"training/{name}" for name in LOSSES),
     "training/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
-    "training/packing.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
+    "training/batch.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
     "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
     "runtime/mutable_flow.py": tuple(f"runtime/{name}" for name in (*FLOW, "test_timers.py")),
     "bus/settlement.py": BUS,

@@ -11,7 +11,7 @@ from mas.core.messages import Payload
 from mas.core.team import TeamSpec
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

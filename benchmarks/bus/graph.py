@@ -15,8 +15,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look, play_turn
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -14,9 +14,9 @@ from benchmarks.rounds import take_turns
 from benchmarks.staleness.options import CASES, StalenessBench
 from mas.config.load import load_config
 from mas.core.records import Episode
-from mas.runs.named_files import file_digests
 from mas.runs.resolve import resolve_training
 from mas.runs.train import processes_of
+from mas.runs.worker_setup import file_digests
 from mas.serving.model import BaseModel
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation

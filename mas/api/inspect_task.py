@@ -126,7 +126,7 @@ class _TeamPlayer:
 
     async def _keep(self) -> None:
         """Hold the team open. What keeps it from opening is the error of all samples that wait for it."""
-        from mas.training.open_run import open_run
+        from mas.training.saved import open_run
 
         try:
             async with open_run(self._asked.setup, self._run, lambda note: None) as session:

@@ -124,9 +124,9 @@ class Run:
             overrides: as those of `mas run`, such as `train.seed=1`.
 
         Raises:
-            MasError: there is no task of that number, or as `mas.training.open_run.open_run`.
+            MasError: there is no task of that number, or as `mas.training.saved.open_run`.
         """
-        from mas.training.open_run import open_run
+        from mas.training.saved import open_run
         from mas.training.show import show_episode
 
         if task < 0:
@@ -155,7 +155,7 @@ class Run:
             MasError: the team cannot read that; says what it reads. Otherwise as `play`.
         """
         from mas.endpoint.teams import TeamModel
-        from mas.training.open_run import open_run
+        from mas.training.saved import open_run
 
         setup = self._played(overrides, is_sampled=is_sampled)
         said = message if isinstance(message, str) else json.dumps(dict(message))

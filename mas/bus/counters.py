@@ -1,6 +1,6 @@
 """The limits of one bus, and what it counts: every message accepted ends in exactly one counter, with its cause."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mas.core.bus import BusStatistics, PartStatistics
 
@@ -59,59 +59,33 @@ class DetailedStatistics(BusStatistics, frozen=True, kw_only=True):
     forgotten: int
 
 
+@dataclass(slots=True)
 class Counters:
     """The running counts behind `DetailedStatistics`; `delivered` counts what is held and what is processed."""
 
-    __slots__ = (
-        "abandoned",
-        "accepted",
-        "cancelled",
-        "dead",
-        "delivered",
-        "duplicates",
-        "expired",
-        "late",
-        "processed",
-        "redelivered",
-        "refused",
-        "unanswered",
-    )
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.delivered = 0
-        self.processed = 0
-        self.expired = 0
-        self.dead = 0
-        self.duplicates = 0
-        self.refused = 0
-        self.cancelled = 0
-        self.late = 0
-        self.abandoned = 0
-        self.unanswered = 0
-        self.redelivered = 0
+    accepted: int = 0
+    delivered: int = 0
+    processed: int = 0
+    expired: int = 0
+    dead: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    cancelled: int = 0
+    late: int = 0
+    abandoned: int = 0
+    unanswered: int = 0
+    redelivered: int = 0
 
     def freeze(
         self, *, waiting: int, subscriptions: int, forgotten: int = 0, parts: PartStatistics = _NO_PARTS
     ) -> DetailedStatistics:
         """The counts as they are now, with what is still on its way."""
         return DetailedStatistics(
-            accepted=self.accepted,
-            delivered=self.delivered,
-            processed=self.processed,
+            **asdict(self),
             held=self.delivered - self.processed,
-            expired=self.expired,
-            dead=self.dead,
             dropped=self.duplicates + self.refused + self.cancelled + self.late + self.abandoned,
             waiting=waiting,
             subscriptions=subscriptions,
-            duplicates=self.duplicates,
-            refused=self.refused,
-            cancelled=self.cancelled,
-            late=self.late,
-            abandoned=self.abandoned,
-            unanswered=self.unanswered,
-            redelivered=self.redelivered,
             forgotten=forgotten,
             parts=parts,
         )

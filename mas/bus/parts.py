@@ -7,6 +7,7 @@ any acknowledgement. Leaves out on purpose: taps and journals, which know messag
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import msgspec
@@ -21,28 +22,20 @@ Take = Callable[[Envelope], bool]
 """Takes a part on its way to the reader; False: it was dropped."""
 
 
+@dataclass(slots=True)
 class PartCounters:
     """The running counts behind `PartStatistics`."""
 
-    __slots__ = ("accepted", "delivered", "dropped", "missing", "passed", "waiting")
-
-    def __init__(self) -> None:
-        self.accepted = 0
-        self.delivered = 0
-        self.passed = 0
-        self.dropped = 0
-        self.waiting = 0
-        self.missing = 0
+    accepted: int = 0
+    delivered: int = 0
+    passed: int = 0
+    dropped: int = 0
+    waiting: int = 0
+    missing: int = 0
 
     def freeze(self) -> PartStatistics:
-        return PartStatistics(
-            accepted=self.accepted,
-            delivered=self.delivered,
-            passed=self.passed,
-            dropped=self.dropped,
-            waiting=self.waiting,
-            missing=self.missing,
-        )
+        """The counts as they are now."""
+        return PartStatistics(**asdict(self))
 
 
 def part_of(request: Envelope, payload: Payload, *, sequence: int, attempt: int, principal: str | None) -> Envelope:

@@ -40,7 +40,6 @@ class StepOptions(Selective):
     scale: Literal["std", "none"] = "std"
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if name == "size" and self.key != "random":
             return "only key=random draws groups of a size"
         if name == "discount" and self.value != "return":
@@ -80,7 +79,6 @@ class UncertaintyOptions(Selective):
     clarity_scale: NonNegative = 1.0
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         return "clarity is 0" if name == "clarity_scale" and not self.clarity else None
 
 

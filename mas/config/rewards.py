@@ -33,7 +33,6 @@ class RewardModelOptions(Selective):
     epochs: Positive = 4
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if name in ("beta", "pooling") and self.kind != "implicit":
             return "only kind=implicit has it"
         if name == "eta" and self.bound not in ("clip", "both"):
@@ -75,7 +74,6 @@ class ProposerOptions(Selective):
     invalid: Annotated[float, Field(le=0, allow_inf_nan=False)] = 0.0
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         return "mode=failure pays 1 - p" if name in ("left", "right") and self.mode == "failure" else None
 
 

@@ -137,7 +137,6 @@ class FilterOptions(Selective):
     term: str = "answer"
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if name == "term" and self.by != "solved":
             return f"by={self.by} compares rewards; only by=solved reads a term"
         return "by=equal drops all groups of equal rewards" if name == "share" and self.by == "equal" else None
@@ -167,7 +166,6 @@ class BranchOptions(Selective):
     tokens: Positive | None = None
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if name in ("chains", "expand") and self.by == "chance":
             return "by=chance chooses how many by entropies"
         return "by=rank compares entropies alone" if name == "weight" and self.by == "rank" else None

@@ -72,7 +72,6 @@ class OffPolicyOptions(Selective):
     veto: tuple[float, float] | None = None
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         band = getattr(self, name)
         if name == "veto" or band is None or self.veto is None:
             return None
@@ -209,7 +208,6 @@ class CriticOptions(Options):
     clip: NonNegative | None = None
 
     def unused_reason(self, name: str, *, is_tree: bool) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         between_turns = {"token": (), "bad": ("gamma",), "turn": ("gamma", "lam")}
         if is_tree and name in between_turns[self.level]:
             return "in tree sampling a trajectory is one turn, so nothing is discounted from turn to turn"
@@ -237,7 +235,6 @@ class PreferenceOptions(Options):
     repairs: bool = False
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if name in ("beta", "reference", "sft_only") and not self.dpo:
             return "dpo is 0: nothing is learned from pairs"
         return None
@@ -278,7 +275,6 @@ class ExperienceOptions(Options):
         return None if self.editor in BUILT_IN_EDITORS else self.editor
 
     def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
         if self.editor == "quote" and name in ("sees", "max_tokens", "temperature"):
             return "editor=quote asks no model"
         return None

@@ -114,6 +114,28 @@ def phase(name: str) -> AbstractContextManager[Span | None]:
     return nullcontext() if tracer is None else tracer.span(name)
 
 
+@contextmanager
+def traced_step(step: int, every: int) -> Iterator[None]:
+    """A training step, counted from 1, as a trace of its own; nothing where it is none of every so many (0: never)."""
+    tracer = _on.get()
+    if tracer is None or every == 0 or step % every:
+        yield
+        return
+    with tracer.span("step", {"mas.step": step}, is_root=True):
+        yield
+
+
+@contextmanager
+def traced_rollout(episodes: int) -> Iterator[None]:
+    """The sampling of a step; so many of its episodes are traces, too, linked with it."""
+    tracer = _on.get()
+    if tracer is None:
+        yield
+        return
+    with tracer.span("rollout"), tracer.episodes(episodes):
+        yield
+
+
 class Stopwatch:
     """Wall time added up. Blocks do not nest, and nothing waits inside them."""
 

@@ -29,8 +29,7 @@ from mas.endpoint.wire_base import read_json
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Piece
-from mas.runtime.play import team_action
-from mas.runtime.point import Decide, DecisionPoint, view_names
+from mas.runtime.play import Decide, DecisionPoint, team_action, view_names
 from mas.runtime.replay_events import Setting
 from mas.runtime.streaming import streamed_to
 from mas.runtime.team import TeamRuntime

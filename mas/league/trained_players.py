@@ -22,8 +22,7 @@ from mas.league.games import GAME, SEVERAL, LeagueWorld, full_options, translate
 from mas.league.match import Chance
 from mas.runs.resolve import configured_scenario, resolve
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import digest_of

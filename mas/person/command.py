@@ -240,7 +240,7 @@ def _with_model(
     if asked.run_dir is None:
         check_fits(resolve(config, scenario))
     from mas.person.cast import Recast
-    from mas.training.open_run import open_run
+    from mas.training.saved import open_run
 
     used = {role.peer for role in cast.roles.values()}
     algorithm = config.algorithm.model_copy(update={"team": "team"})

@@ -6,7 +6,7 @@ from mas.core.environment import Environment, Move, Reward
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
 from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 
 
 class OwnTerms:

@@ -20,8 +20,7 @@ from mas.person.cast import Partners
 from mas.person.score import OwnTerms, measured, scored
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
-from mas.runtime.play import team_action
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint, team_action
 from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.testing.scripted import ScriptedEngine
 from mas.training.sampling.chains import SingleDecision

@@ -2,17 +2,15 @@
 
 import asyncio
 import shutil
-from pathlib import Path
 
 import msgspec
 
 from mas.runs.worker_setup import load_setup
-from mas.serving.adapter_files import VersionFiles
+from mas.serving.adapter_files import VersionFiles, received_files, received_weights
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion, VersionEngine
 from mas.training.engine_processes import EngineVersionOrder, GenerateOrder, ScoreOrder
 from mas.training.engines import start_version_engine
-from mas.training.version_orders import received_files, received_weights
 
 FACTORY = "mas.runs.engine_worker:make"
 
@@ -46,7 +44,8 @@ class EngineWorker:
         """Forget a version; nothing if it is not there."""
         if (version := self._versions.pop(msgspec.json.decode(payload, type=int), None)) is not None:
             await self._engine.unload(version)
-            _delete(version.path)
+            if version.path is not None:
+                shutil.rmtree(version.path, ignore_errors=True)
         return b""
 
     async def generate(self, payload: bytes) -> bytes:
@@ -61,17 +60,11 @@ class EngineWorker:
         return msgspec.msgpack.encode(await self._engine.score_version(version, order.prompt_ids, order.completion_ids))
 
     async def close(self) -> None:
-        """Free the engine."""
         await self._engine.close()
         self._files.close()
 
     def _version(self, number: int | None) -> AdapterVersion | None:
         return None if number is None else self._versions[number]
-
-
-def _delete(path: Path | None) -> None:
-    if path is not None:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 async def make(arguments: bytes) -> EngineWorker:

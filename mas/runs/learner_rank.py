@@ -15,12 +15,12 @@ from mas.core.errors import CheckpointError, ClusterError, WorkerLost
 from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
-from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Reading
 from mas.training.losses.tokens import Surrogate
 from mas.training.optimiser import adamw, restore_kept, set_lr
 from mas.training.rank_group import (
     ApplyOrder,
+    BlockRounds,
     JoinOrder,
     RankGroup,
     RankSetup,
@@ -29,6 +29,7 @@ from mas.training.rank_group import (
     ShareReply,
     StateOrder,
     TokenMetrics,
+    gathering,
     weights_digest,
 )
 from mas.training.saved import initial_adapters

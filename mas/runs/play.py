@@ -83,7 +83,7 @@ def run(
     from mas.runtime.replay_log import ReplayLog
     from mas.runtime.team import drains_on_interrupt
     from mas.training.distributed import open_distributed
-    from mas.training.open_run import open_run
+    from mas.training.saved import open_run
     from mas.training.show import show_episode, tell_what_was
     from mas.training.terminal import TerminalDesk
 

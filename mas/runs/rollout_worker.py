@@ -1,7 +1,6 @@
 """A rollout worker: the process that plays the tasks of training steps for another one that learns."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -10,14 +9,13 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import EngineLost
 from mas.runs.worker_setup import load_setup
 from mas.runtime.team import TeamRuntime
+from mas.serving.adapter_files import HeldVersionOrder, received_weights
 from mas.serving.model import BaseModel
-from mas.serving.store import AdapterStore
 from mas.serving.vllm_engine import VllmEngine
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import plan_tasks
 from mas.training.task_batch import TaskOrder
-from mas.training.version_orders import HeldVersionOrder, received_weights
 
 FACTORY = "mas.runs.rollout_worker:make"
 
@@ -39,8 +37,10 @@ class RolloutWorker:
         weights = received_weights(order, content, self._base.bank)
         if order.ref not in self._leases:
             store = self._session.publishing.store
-            if order.ref not in _kept(store, order.ref.name):  # it was held before, and nothing came after it
-                await store.publish(order.ref.name, weights, version=order.ref.version)
+            name = order.ref.name
+            is_kept = name in store.current() and order.ref in store.versions(name)
+            if not is_kept:  # else it was held before, and nothing came after it
+                await store.publish(name, weights, version=order.ref.version)
             lease = AsyncExitStack()
             await lease.enter_async_context(store.lease(str(order.ref)))
             self._leases[order.ref] = lease
@@ -73,12 +73,7 @@ class RolloutWorker:
         return lane
 
     async def close(self) -> None:
-        """Free the engine."""
         await self._stack.aclose()
-
-
-def _kept(store: AdapterStore, name: str) -> Sequence[AdapterRef]:
-    return store.versions(name) if name in store.current() else ()
 
 
 async def make(arguments: bytes) -> RolloutWorker:

@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from mas.config.access import TEAM_FILE, accesses_of, class_access, team_accesses
-from mas.config.options import Config
+from mas.config.options import Config, TraceOptions
 from mas.config.stored_run import load_run_config
 from mas.config.trust import remember, trusted_path
 from mas.core.concurrency import run_blocking
@@ -32,9 +32,8 @@ from mas.observe.sinks.feed import Sinks
 from mas.observe.sinks.find import find_sinks
 from mas.observe.turn_records import drop_steps_after
 from mas.runs import engine_worker, learner_rank, rollout_worker
-from mas.runs.named_files import file_digests
 from mas.runs.resolve import checked_for_training, resolve
-from mas.runs.worker_setup import setup_of
+from mas.runs.worker_setup import file_digests, setup_of
 from mas.serving.adapter_files import exported_files
 from mas.serving.base_measures import measure_speed
 from mas.serving.model import BaseModel
@@ -51,7 +50,6 @@ from mas.training.saved import initial_adapters, pinned_start
 from mas.training.session import Opening
 from mas.training.setup import Setup, TrainSetup
 from mas.training.status_file import StatusFile
-from mas.training.step_tracing import traced_run
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.turn_recorder import TurnRecorder
 from mas.training.watch import RunWatcher
@@ -118,7 +116,8 @@ def train_in_directory(
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
         kept, logs = run.checkpoints, run.path / "workers"
         processes = None if base is None else processes_of(config, setup, files, base, logs)
-        _keep_team(run, setup.team)
+        if not run.is_resumed:  # the team of a resumed run is written once it is open
+            _write_team(run, setup.team)
         going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
         trainer = Trainer(
             going,
@@ -334,15 +333,23 @@ def _train(
             earlier=earlier,
         )
         status = StatusFile(run.path, trainer)
-        with watching as watcher, traced_run(setup.trace, run.path):
+        with watching as watcher, _traced(setup.trace, run.path):
             training = trainer.run(watcher, status.following(watcher.on_phase), on_open=cut_back)
             return run_blocking(status.during(training))
 
 
-def _keep_team(run: RunDirectory, team: TeamSpec) -> None:
-    """Write the team of a run that begins; that of a resumed one is written once it is open."""
-    if not run.is_resumed:
-        _write_team(run, team)
+@contextmanager
+def _traced(options: TraceOptions, run: Path) -> Iterator[None]:
+    """Trace the steps that are due into the run's directory. Every so many steps one is, with some of its episodes, so
+    that a long run stays bounded; evaluations are not."""
+    if options.every == 0:
+        yield
+        return
+    from mas.observe.tracing import open_tracing
+
+    tracing = open_tracing(run, process="train", most=options.spans, shows_content=options.content)
+    with tracing as tracer, tracer.silent():
+        yield
 
 
 def _write_team(run: RunDirectory, team: TeamSpec) -> None:

@@ -18,7 +18,7 @@ from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import TeamMember
 from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.policies import Accounts, Charge, OnAttempt, Spent, ask_with_retries, spend
 from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.replay_events import fingerprint

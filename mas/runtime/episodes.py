@@ -21,8 +21,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.flow_state import NO_PAST
 from mas.runtime.payloads import ObserveReply, ObserveRequest, StepReply, StepRequest
 from mas.runtime.placement import ENVIRONMENT
-from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import Decide, silent_agents, view_names
+from mas.runtime.play import Decide, play_turn, seat_actions, silent_agents, view_names
 from mas.runtime.policies import Accounts
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import PlayReplayLog, ReplayLog

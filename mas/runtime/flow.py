@@ -155,11 +155,7 @@ class Flow(FlowState, frozen=True):
         return self.fans[node].said[number]
 
     def view(self, agent: str, observation: Observation) -> View:
-        """What the agent or instance may know now.
-
-        Args:
-            observation: what it sees in this team turn.
-        """
+        """What the agent or instance may know now. `observation`: what it sees in this team turn."""
         spec = self.plan.roles[agent_of(agent)].spec
         past: tuple[EarlierCall, ...] = ()
         if spec.history:
@@ -226,7 +222,7 @@ class Flow(FlowState, frozen=True):
             return self._joint_action(self.plan.spec.joint)
         if self.plan.spec.seats:
             return self._joint_action(tuple(self.plan.spec.seats.values()))
-        said = next((said for said in map(self.own, self.plan.spec.outputs) if said), None)
+        said = next((said for said in map(self.own, self.plan.outputs) if said), None)
         if not self.committed or not said or isinstance(said[-1], Failure):
             return None
         return said[-1]

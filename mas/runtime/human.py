@@ -180,7 +180,6 @@ class HumanAgent:
         raise RunError(f"agent {self.role.name!r} is a person, whose answers cannot be imagined")
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
-        """No tokens."""
         return 0, 0
 
 

@@ -5,17 +5,67 @@ a sampler draws many and compares them.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
 
 from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
-from mas.core.naming import agent_of
+from mas.core.naming import agent_of, local_name
 from mas.core.policy import policy_of
+from mas.core.role import View
+from mas.core.tracing import in_environment
+from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
-from mas.runtime.point import Decide, DecisionPoint, OnFlow, Undo
 from mas.runtime.timing import Heard, JoinTimers, heard, in_waves, needs_steps
 from mas.runtime.turn_replay_log import TurnReplayLog
+
+
+class DecisionPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision point: one agent is about to speak.
+
+    Attributes:
+        agent: its name, `worker[0]` for an instance of a mapped one.
+        flow: the team turn as the agent begins.
+        environment: the world as it stands; shared, not to be changed.
+        observations: what every agent of the team sees.
+        turn: team turn within the episode, from 0.
+    """
+
+    agent: str
+    flow: Flow
+    environment: Environment
+    observations: Mapping[str, Observation]
+    turn: int
+
+    @property
+    def view(self) -> View:
+        """What the agent may know."""
+        return self.flow.view(self.agent, self.observations[agent_of(self.agent)])
+
+
+Decide = Callable[[DecisionPoint], Awaitable[Payload]]
+Undo = Callable[[DecisionPoint, Payload], Awaitable[object]]
+"""Compensates what an agent said at a point."""
+OnFlow = Callable[[Flow, bool], None]
+"""Told the flow of a team turn whenever outputs have joined, and (True) after joins whose time is over were expired."""
+
+
+def view_names(plan: TeamPlan) -> dict[str, str]:
+    """Agent -> environment view."""
+    return {agent: role.spec.view or local_name(agent) for agent, role in plan.roles.items()}
+
+
+def silent_agents(observations: Mapping[str, Observation]) -> tuple[str, ...]:
+    """The agents that do not speak in this team turn."""
+    return tuple(agent for agent, seen in observations.items() if seen.is_silent)
+
+
+def look(plan: TeamPlan, environment: Environment) -> dict[str, Observation]:
+    """What every agent of the team sees now."""
+    with in_environment():
+        return {agent: environment.observe(view) for agent, view in view_names(plan).items()}
 
 
 async def play_turn(

@@ -74,7 +74,6 @@ class BudgetAccount:
         self._cost = 0.0
 
     def remaining(self) -> Remaining:
-        """What is left."""
         limit = self.limit
         passed = 0.0 if self._began is None else self._now() - self._began
         return Remaining(
@@ -186,7 +185,6 @@ class Accounts:
         accounts["turn"] = BudgetAccount(self._spec.budget.turn, "turn", self._now)
 
     def end(self, episode: str) -> None:
-        """The episode is over."""
         self._episodes.pop(episode, None)
 
     def of(self, episode: str | None, agent: str | None) -> list[BudgetAccount]:

@@ -96,11 +96,7 @@ class GaveUp(msgspec.Struct, frozen=True, kw_only=True, tag="gave_up"):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed"):
-    """The environment made a step.
-
-    Attributes:
-        state: the environment's snapshot afterwards; key: its `state_key`.
-    """
+    """The environment made a step. `state`: the environment's snapshot afterwards; `key`: its `state_key`."""
 
     turn: int
     actions: dict[str, str]

@@ -28,9 +28,8 @@ from mas.bus.wire import pack
 from mas.core.environment import Environment
 from mas.core.errors import JournalError, Malformed, MasError
 from mas.graph.plan import TeamPlan
-from mas.runtime.calls import PlayRecord
 from mas.runtime.replay_events import Beginning, DroppedEvent, EndEvent, GaveUp, Setting, read_beginning, read_event
-from mas.runtime.turn_replay_log import TurnReplayLog
+from mas.runtime.turn_replay_log import PlayRecord, TurnReplayLog
 
 
 class PlayReplayLog(PlayRecord):
@@ -59,7 +58,6 @@ class PlayReplayLog(PlayRecord):
                 self.of_turn(event.turn).load(event)
 
     def of_turn(self, turn: int) -> TurnReplayLog:
-        """The record of a team turn."""
         if turn not in self._turns:
             self._turns[turn] = TurnReplayLog(self, turn)
         return self._turns[turn]

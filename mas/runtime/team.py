@@ -22,13 +22,12 @@ from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.payloads import Candidate
 from mas.runtime.placement import ENVIRONMENT, RUN, AgentReplicas, ProcessRole
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
 from mas.runtime.replay_log import ReplayLog
-from mas.runtime.spans import TeamSpans
+from mas.runtime.spans import TeamSpans, traced_endpoint
 from mas.runtime.streaming import OnPart, streamed_to
 from mas.runtime.tool_agent import tool_agent
-from mas.runtime.traced_engine import traced_endpoint
 from mas.tools.recorded import RecordedTools
 
 _RUNS = count()

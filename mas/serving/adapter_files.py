@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import safetensors
 import safetensors.torch
 import torch
 
 from mas.config.options import LoraOptions
-from mas.core.errors import CheckpointError
+from mas.core.engine import AdapterRef
+from mas.core.errors import CheckpointError, EngineError
 from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights
@@ -178,3 +180,37 @@ def _roomy(size: int) -> Path | None:
         if process.isdecimal() and not Path(f"/proc/{process}").exists():
             shutil.rmtree(folder, ignore_errors=True)
     return _MEMORY if shutil.disk_usage(_MEMORY).free > 100 * size else None
+
+
+class HeldVersionOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A process is to hold this adapter version, whose files come with the order; `digest`: theirs."""
+
+    ref: AdapterRef
+    digest: str
+
+
+def packed_files(weights: AdapterWeights, origin: Origin) -> tuple[str, bytes]:
+    """The digest of an adapter's files, and the files as bytes."""
+    files = to_files(weights, origin)
+    return digest_of(files), msgspec.msgpack.encode(files)
+
+
+def received_files(order: HeldVersionOrder, content: bytes) -> dict[str, bytes]:
+    """The files of an order.
+
+    Raises:
+        EngineError: they came damaged.
+    """
+    files = msgspec.msgpack.decode(content, type=dict[str, bytes])
+    if digest_of(files) != order.digest:
+        raise EngineError(f"adapter {order.ref} came damaged: its digest is another one")
+    return files
+
+
+def received_weights(order: HeldVersionOrder, content: bytes, bank: AdapterBank) -> AdapterWeights:
+    """The weights of an order.
+
+    Raises:
+        EngineError: as `received_files`. CheckpointError: they are of another base.
+    """
+    return from_files(received_files(order, content), bank, f"adapter {order.ref}")

@@ -127,7 +127,6 @@ class Speed:
         return self.new_tps * times / (self.fixed + (1 - self.fixed) * times)
 
     def text(self) -> str:
-        """For people."""
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows at once"
         return f"{self.prompt_tps:.0f} prompt tokens/s, {self.new_tps:.0f} new tokens/s with {rows}"
 

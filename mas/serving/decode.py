@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -150,8 +151,12 @@ class Batch:
     def __init__(self, base: BaseModel, grammars: Grammars) -> None:
         self._base = base
         self._grammars = grammars
-        self._cache = SlotCache(base.model.config.get_text_config().num_hidden_layers)
         self.jobs: list[DecodeJob] = []
+
+    @cached_property
+    def _cache(self) -> SlotCache:
+        """Made for the first row that is not done with its first token."""
+        return SlotCache(self._base.model.config.get_text_config().num_hidden_layers)
 
     @torch.inference_mode()
     def admit(self, jobs: Iterable[DecodeJob]) -> list[DecodeJob]:

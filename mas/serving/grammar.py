@@ -26,11 +26,7 @@ class GrammarFailed(ValueError):
 
 
 class Matcher:
-    """Follows one completion through its grammar.
-
-    Attributes:
-        end: the token that ends it, where it may end.
-    """
+    """Follows one completion through its grammar. `end`: the token that ends it, where it may end."""
 
     def __init__(self, inner: Any, vocabulary: int, end: int, special: Sequence[int]) -> None:
         self._inner = inner

@@ -63,17 +63,14 @@ class BaseModel:
 
     @property
     def tokenizer(self) -> HubTokenizer:
-        """The model's own tokenizer."""
         return self.text.tokenizer
 
     @property
     def limits(self) -> ModelLimits:
-        """What the model can take."""
         return self.text.limits
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids that end a text."""
         return self.text.stop_ids
 
     @property

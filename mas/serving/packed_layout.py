@@ -51,11 +51,7 @@ class TokenTree:
 
 
 def tree_of(sequences: Sequence[Ids]) -> TokenTree:
-    """Sequences that share nothing hang from no common root.
-
-    Args:
-        sequences: sorted.
-    """
+    """Sequences that share nothing hang from no common root. `sequences`: sorted."""
     ids: list[int] = []
     positions: list[int] = []
     ends: list[int] = []

@@ -138,7 +138,6 @@ class Publication:
     allowed: float | None = None
 
     def metrics(self) -> dict[str, float]:
-        """What the canary measured, by name."""
         found = {"gap": self.gap, "allowed": self.allowed, "from_previous": self.from_previous}
         return {name: value for name, value in found.items() if value is not None}
 

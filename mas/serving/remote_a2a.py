@@ -101,7 +101,6 @@ class A2aEngine:
         return ClientFactory(config).create(card)
 
     def adapters(self) -> Mapping[str, AdapterRef]:
-        """None."""
         return {}
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:

@@ -112,7 +112,6 @@ class RemoteVllmEngine:
                 raise EngineError(f"the server cannot load adapter {version.ref}: {error}") from None
 
     async def unload(self, version: AdapterVersion) -> None:
-        """Free the version's place."""
         if not self._flights.is_closed:
             await self._forget(version)
 
@@ -123,7 +122,6 @@ class RemoteVllmEngine:
                 return await self.generate_version(version, request)
 
     async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
-        """See `VersionEngine`."""
         made = await self._kept(version, lambda model: self._completions.generate(model, request))
         return tuple(_signed(generation, version) for generation in made)
 

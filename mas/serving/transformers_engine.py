@@ -86,7 +86,6 @@ class TransformersEngine:
             return await self.generate_version(version, request)
 
     async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
-        """See `VersionEngine`."""
         self._check_open()
         places = [self._enqueue(request, seed, version) for seed in request.seeds]
         try:
@@ -123,7 +122,6 @@ class TransformersEngine:
     async def score_alternatives(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None, *, count: int
     ) -> TokenScores:
-        """See `AlternativesScorer`."""
         async with self.store.lease(adapter) as version:
             return await self.version_scores(version, prompt_ids, completion_ids, count)
 

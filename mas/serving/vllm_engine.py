@@ -100,7 +100,6 @@ class VllmEngine:
         self._loaded[version.number] = version
 
     async def unload(self, version: AdapterVersion) -> None:
-        """Free the version's place."""
         self._loaded.pop(version.number, None)
         if not self._flights.is_closed:
             await self._guarded(lambda llm: llm.remove_lora(version.number))
@@ -112,7 +111,6 @@ class VllmEngine:
                 return await self.generate_version(version, request)
 
     async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
-        """See `VersionEngine`."""
         await self._check_restricted(request.sampling)
         calls = [self._complete(request, seed, version) for seed in request.seeds]
         return tuple(await together(calls, "vllm-completion"))
@@ -140,7 +138,6 @@ class VllmEngine:
     async def score_alternatives(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None, *, count: int
     ) -> TokenScores:
-        """See `AlternativesScorer`."""
         with self._flights.accepted():
             async with self.store.lease(adapter) as version:
                 return await self._scores(version, prompt_ids, completion_ids, count)

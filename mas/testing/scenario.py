@@ -24,7 +24,7 @@ from mas.graph import compile_team
 from mas.roles import build_roles
 from mas.roles.build import random_answer
 from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.testing.environment import EnvironmentContract
 from mas.testing.scripted import ScriptedEngine

@@ -237,27 +237,22 @@ class TrainableAdapters:
         return {name: served[name].version for name in self.learner.adapters}
 
     def state(self) -> Mapping[str, Any]:
-        """The update's."""
         return self.update.state()
 
     def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
-        """See `save_checkpoint`."""
         return save_checkpoint(directory, self.learner, progress, keep, self.update.tensors(), more)
 
     def load(self, checkpoint: Path) -> Progress:
-        """See `load_checkpoint`."""
         progress = load_checkpoint(checkpoint, self.learner)
         self.update.restore(progress.update, update_tensors(checkpoint))
         return progress
 
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:
-        """The learner's."""
         return self.learner.adapters
 
     @property
     def libraries(self) -> Mapping[str, Library]:
-        """None."""
         return {}
 
 

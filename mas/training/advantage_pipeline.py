@@ -10,10 +10,12 @@ from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mas.algorithms.base import Row
-from mas.config.algorithm import AdvantageOptions, StepOptions
+from mas.config.algorithm import AdvantageOptions, EarlyOptions, StepOptions, UncertaintyOptions
 from mas.config.rewards import RewardOptions
 from mas.core.errors import TrainingError
+from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
+from mas.training.advantages.adjustments import early_bonus, modulated_advantages
 from mas.training.advantages.group import Running, group_advantages, members
 from mas.training.advantages.normalisation import component_advantages, stratified_advantages, whiten
 from mas.training.advantages.steps import (
@@ -29,7 +31,6 @@ from mas.training.rewards import MODEL, OUTCOME, OWN, TEAM, term_weights, total_
 from mas.training.sampling.episode_facts import AnswerKnowledge, EntityRate, ToolUse, Wave
 from mas.training.shaping.transforms import Answer, entity_rewards, overlong_penalty
 from mas.training.tree_advantages import tree_advantages
-from mas.training.turn_adjustments import early_tool_advantages, inherit_advantages, modulate_by_entropy
 
 Compare = Callable[[Sequence[Row]], Sequence[float]]
 """From rows to one advantage each."""
@@ -262,7 +263,8 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     values = [turn.paid.get(MODEL, 0.0) for turn in turns]
     if options.value != "model":
         kinds = (OWN,) if options.value == "own" else (OWN, TEAM, OUTCOME)
-        values = [total_reward(_of_kind(turn.paid, kinds), rewards) for turn in turns]
+        own = [{name: value for name, value in turn.paid.items() if name.startswith(kinds)} for turn in turns]
+        values = [total_reward(terms, rewards) for terms in own]
     if options.value == "return":
         trajectories = [(turn.group, turn.trajectory) for turn in turns]
         places = [place_of(turn) for turn in turns]
@@ -274,10 +276,6 @@ def _step_terms(turns: Sequence[Turn], rewards: RewardOptions, options: StepOpti
     )
 
 
-def _of_kind(terms: Mapping[str, float], kinds: tuple[str, ...]) -> dict[str, float]:
-    return {name: value for name, value in terms.items() if name.startswith(kinds)}
-
-
 def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequence[Hashable]:
     if options.key == "group":
         return [turn.group for turn in turns]
@@ -287,3 +285,64 @@ def _step_keys(turns: Sequence[Turn], options: StepOptions, step: int) -> Sequen
         ranks = _ranks(turns)
         return [(turn.group, rank) for turn, rank in zip(turns, ranks, strict=True)]
     return random_groups([turn.id for turn in turns], options.size, step, within=[turn.role for turn in turns])
+
+
+def early_tool_advantages(
+    turns: Sequence[Turn], advantages: Sequence[float], options: EarlyOptions, won: Container[str]
+) -> list[float]:
+    """A bonus for tools used early, each trajectory compared with those of its group.
+
+    A position counts the tokens that the whole team has said before the turn with its first call, a length those of the
+    episode: for a single agent those of its answer.
+    """
+    lengths: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for turn in turns:
+        if ToolUse.of(turn).calls:
+            first.setdefault(turn.episode, lengths.get(turn.episode, 0))
+        lengths[turn.episode] = lengths.get(turn.episode, 0) + len(turn.completion_ids)
+    rows = list(members([(turn.group, turn.trajectory) for turn in turns]).values())
+    own = [turns[indices[0]] for indices in rows]
+    shaped = early_bonus(
+        [advantages[indices[0]] for indices in rows],
+        [first.get(turn.episode) if turn.episode in won else None for turn in own],
+        [lengths[turn.episode] for turn in own],
+        [turn.group for turn in own],
+        delta=options.delta,
+        bound=options.bound,
+    )
+    by_turn = {i: value for indices, value in zip(rows, shaped, strict=True) for i in indices}
+    return [by_turn[i] for i in range(len(turns))]
+
+
+def inherit_advantages(turns: Sequence[Turn], advantages: Sequence[float], agent: str) -> list[float]:
+    """All other agents' turns get the advantage of this agent's trajectory in their episode; 0 where it did not speak.
+
+    Source: MATPO, arXiv 2510.04678, section 3.
+    """
+    pairs = list(zip(turns, advantages, strict=True))
+    of_episode = {turn.episode: advantage for turn, advantage in pairs if agent_of(turn.agent) == agent}
+    return [
+        advantage if agent_of(turn.agent) == agent else of_episode.get(turn.episode, 0.0) for turn, advantage in pairs
+    ]
+
+
+def modulate_by_entropy(
+    turns: Sequence[Turn], advantages: Sequence[float], options: UncertaintyOptions, entropies: Sequence[float]
+) -> list[float]:
+    """By entropy, each role's turns by themselves."""
+    result = list(advantages)
+    for own in members([turn.role for turn in turns]).values():
+        trajectories = members([(turns[i].group, turns[i].trajectory) for i in own]).values()
+        steps = [sorted((own[i] for i in indices), key=lambda i: place_of(turns[i])) for indices in trajectories]
+        changed = modulated_advantages(
+            [[advantages[i] for i in indices] for indices in steps],
+            [[entropies[i] for i in indices] for indices in steps],
+            sharpness=options.scale,
+            future_sharpness=options.clarity_scale,
+            future_weight=options.clarity,
+        )
+        for indices, values in zip(steps, changed, strict=True):
+            for i, value in zip(indices, values, strict=True):
+                result[i] = value
+    return result

@@ -21,7 +21,7 @@ from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.graph.load import find_team
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime, drains_on_interrupt
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel

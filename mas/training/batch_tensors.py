@@ -22,8 +22,7 @@ from mas.serving.adapter_bank import AdapterBank
 from mas.serving.adapter_weights import AdapterWeights, Mix, Segment, segments_of
 from mas.serving.logits import IMPOSSIBLE, Head, Picks, pick
 from mas.serving.packed_layout import PackedLayout
-from mas.training.batch import trajectory_of
-from mas.training.packing import MicroBatch
+from mas.training.batch import MicroBatch, trajectory_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,10 @@ class BatchTensors:
         layout = self.layout
         if layout is not None:
             layout.prepare()
-        packing = {} if layout is None else {"packing": layout, "attention_mask": _no_mask(self.device)}
+        packing: dict[str, Any] = {}
+        if layout is not None:  # a mask with four dimensions is passed on as it is: transformers makes none of its own
+            no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
+            packing = {"packing": layout, "attention_mask": no_mask}
         positions = (
             self._positions_NT if layout is not None else torch.arange(self._ids_NT.shape[1], device=self.device)
         )
@@ -241,11 +243,6 @@ def _chosen(
         torch.tensor(picks, device=device),
         torch.tensor(real, device=device),
     )
-
-
-def _no_mask(device: torch.device) -> Tensor:
-    """A mask with four dimensions is passed on as it is: transformers makes none of its own."""
-    return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
 
 
 @contextmanager

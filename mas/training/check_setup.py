@@ -1,4 +1,5 @@
-"""Whether a setup can be trained at all: all checks that need no model, in order, and those of time and of the editor.
+"""Whether a setup can be trained at all: all checks that need no model, in order, and those of time, of the editor
+and of what prompts show.
 
 Teams in which time decides what is said are played, and not trained. A limit that ends an episode is no such thing:
 what is not played to its end is recorded, and not trained on. For training without gradients the editor must be able to
@@ -9,10 +10,15 @@ from collections.abc import Collection
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.owned import renamed
+from mas.core.environment import Observation
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Budget, Policy
+from mas.core.role import View
+from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
+from mas.roles import PromptedRole, build_roles
+from mas.roles.experiences import is_reader
 from mas.serving.vllm_options import check_limits
 from mas.training.check_team_options import (
     check_answers,
@@ -27,7 +33,6 @@ from mas.training.check_team_options import (
     check_turns,
     check_warm_start,
 )
-from mas.training.check_templates import check_readers, check_templates
 from mas.training.engines import check_published
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN, check_costs
@@ -289,3 +294,51 @@ def check_editor(setup: Setup) -> None:
             "sentences: name a model that does with model.path, a peer (algorithm.experience.editor=NAME "
             "peers.NAME.url=...), or editor=quote, which asks no model"
         )
+
+
+def check_templates(scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse templates that read what their view does not show.
+
+    Raises:
+        ConfigError: says which one, and what there is.
+    """
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles = build_roles(team)
+    for agent, name in team.members().items():
+        role = roles[name]
+        if isinstance(role, PromptedRole):
+            observation = environment.observe(role.spec.view or local_name(agent))
+            _fill(role, observation)
+            policy = team.policies.get(agent, Policy())
+            for other in (policy.fallback, policy.compensation):
+                stand_in = roles[team.members().get(other, other)] if other else None
+                if isinstance(stand_in, PromptedRole):
+                    _fill(stand_in, observation)
+
+
+def _fill(role: PromptedRole, observation: Observation) -> None:
+    view = View(observation=observation)
+    role.prompt(view)
+    role.chat(view)
+    role.prefill(view)
+
+
+def check_readers(scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse a trainable role whose prompts leave its experiences out.
+
+    Raises:
+        ConfigError: names the role.
+    """
+    environment = scenario.environment()
+    environment.reset(scenario.task("train", 0))
+    roles = build_roles(team)
+    for agent, name in team.members().items():
+        role = roles[name]
+        seen = environment.observe(role.spec.view or local_name(agent))
+        if role.spec.trainable and not is_reader(role, View(observation=seen)):
+            raise ConfigError(
+                f"role {name!r} of type {role.spec.type!r} does not show its experiences in its prompts, so it cannot "
+                "learn by algorithm.update=training_free: let its class render `self.spec.experiences` as "
+                "mas.roles.PromptedRole does, or set trainable: false"
+            )

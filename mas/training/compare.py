@@ -116,7 +116,6 @@ async def compare_taught(
 
 
 async def _evaluated(name: str, session: TeamSession, tasks: int, is_sampled: bool, counted: Counted) -> Evaluation:
-    """One evaluation, which Ctrl-C ends."""
     temperature, seed, progress = None if is_sampled else 0.0, session.setup.train.seed, partial(counted, name)
     runtime = session.runtime
     with drains_on_interrupt(runtime):

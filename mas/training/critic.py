@@ -19,11 +19,10 @@ from torch import Tensor
 
 from mas.config.updates import CriticOptions
 from mas.core.seeds import derive_seed
-from mas.training.batch import TrainRow
+from mas.training.batch import MicroBatch, TrainRow
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
-from mas.training.packing import MicroBatch
 from mas.training.step_metrics import Metrics
 
 Values = Mapping[int, Sequence[float]]

@@ -31,7 +31,7 @@ from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.training.base import Note
 from mas.training.engines import Reading, model_text, peer_texts
-from mas.training.open_run import open_run
+from mas.training.saved import open_run
 from mas.training.session import Shared, TeamSession
 from mas.training.setup import Setup
 
@@ -54,30 +54,24 @@ class Elsewhere:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's own tokenizer."""
         return self._text.tokenizer
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids that end a text."""
         return self._text.stop_ids
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
-        """Raises EngineError."""
         raise _nothing_here()
 
     def stream(self, request: Request) -> AsyncGenerator[Generation]:
-        """Raises EngineError."""
         raise _nothing_here()
 
     async def score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], adapter: str | None = None
     ) -> tuple[float, ...]:
-        """Raises EngineError."""
         raise _nothing_here()
 
     def adapters(self) -> Mapping[str, AdapterRef]:
-        """None."""
         return {}
 
     async def close(self) -> None:

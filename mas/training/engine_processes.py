@@ -12,11 +12,11 @@ from mas.config.options import WorkerOptions
 from mas.core.concurrency import together
 from mas.core.engine import Generation, Request
 from mas.core.errors import CallExpired, CallFailed, ClusterError, EngineError, EngineLost, WorkerLost, error_named
+from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
 from mas.serving.publication import AdapterVersion
 from mas.serving.replicated_engine import ReplicatedEngine
-from mas.training.version_orders import HeldVersionOrder, packed_files
 
 
 class EngineVersionOrder(HeldVersionOrder, frozen=True, kw_only=True):
@@ -76,17 +76,14 @@ class ProcessReplica:
         self._cluster, self._objects = cluster, objects
 
     async def load(self, version: AdapterVersion) -> None:
-        """See `Replica`."""
         order, content = await self._objects.put(version)
         await self._call("load", order, content)
 
     async def unload(self, version: AdapterVersion) -> None:
-        """See `Replica`."""
         await self._objects.free(version)
         await self._call("unload", msgspec.json.encode(version.number))
 
     async def generate_version(self, version: AdapterVersion | None, request: Request) -> tuple[Generation, ...]:
-        """See `VersionEngine`."""
         order = GenerateOrder(number=_number(version), request=request)
         answer = await self._call("generate", msgspec.msgpack.encode(order))
         return msgspec.msgpack.decode(answer, type=tuple[Generation, ...])
@@ -94,7 +91,6 @@ class ProcessReplica:
     async def score_version(
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
-        """See `Scorer`."""
         order = ScoreOrder(number=_number(version), prompt_ids=prompt_ids, completion_ids=completion_ids)
         return msgspec.msgpack.decode(await self._call("score", msgspec.msgpack.encode(order)), type=tuple[float, ...])
 

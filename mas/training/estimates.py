@@ -133,11 +133,9 @@ class Needs:
 
     @property
     def all(self) -> int:
-        """Everything."""
         return self.sure + self.cache + self.learner
 
     def text(self) -> str:
-        """For people."""
         parts = {
             "base": self.base, "adapters and optimisers": self.adapters, "key-value cache": self.cache,
             "learner": self.learner,

@@ -29,7 +29,7 @@ from mas.core.engine import AdapterRef
 from mas.core.errors import CheckpointError
 from mas.core.records import NO_COST, Episode, cost_of, total_cost
 from mas.core.scenario import Pick
-from mas.core.tracing import IdleTime
+from mas.core.tracing import IdleTime, traced_rollout
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
@@ -39,7 +39,6 @@ from mas.training.opponents import Matchup
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
-from mas.training.step_tracing import traced_rollout
 from mas.training.task_batch import PlayedGroups, TaskBatch
 from mas.training.trainable import Trainable
 from mas.training.workers import RolloutWorkers
@@ -80,7 +79,7 @@ class BatchesInFlight:
     """
 
     def __init__(self, setup: Setup, rollout: Rollout, trainable: Trainable, base: BaseModel | None) -> None:
-        self._staleness, self._trace = setup.train.staleness, setup.trace
+        self._staleness, self._traced = setup.train.staleness, setup.trace.episodes
         self._rollout, self._trainable, self._base = rollout, trainable, base
         self._adapters = setup.sampling_adapters
         self._flights: dict[int, _Flight] = {}
@@ -284,7 +283,7 @@ class BatchesInFlight:
 
     async def _play(self, flight: _Flight) -> PlayedGroups:
         began = time.perf_counter()
-        with traced_rollout(self._trace), self.idle.busy():
+        with traced_rollout(self._traced), self.idle.busy():
             played = await self._rollout.play(flight.runtime, flight.batch)
         flight.seconds = time.perf_counter() - began
         return played
@@ -333,11 +332,9 @@ def _record(batch: _Batch) -> _Record:
 def _of_earlier_step(episode: Episode, versions: Mapping[str, int]) -> Episode:
     """With the turns marked that other versions than these have sampled."""
     turns = tuple(
-        msgspec.structs.replace(turn, is_replayed=True) if _is_older(turn.adapter, versions) else turn
+        turn
+        if (ref := turn.adapter) is None or versions.get(ref.name, ref.version) == ref.version
+        else msgspec.structs.replace(turn, is_replayed=True)
         for turn in episode.turns
     )
     return msgspec.structs.replace(episode, turns=turns)
-
-
-def _is_older(adapter: AdapterRef | None, versions: Mapping[str, int]) -> bool:
-    return adapter is not None and versions.get(adapter.name, adapter.version) != adapter.version

@@ -52,7 +52,6 @@ class PatternJudge:
             raise ConfigError(f"algorithm.reward.late.asks holds no regular expression: {error}") from error
 
     async def __call__(self, turns: Sequence[Turn]) -> AsyncGenerator[Answer]:
-        """See `mas.core.records.Judge`."""
         for turn in turns:
             for term, pattern in self._patterns.items():
                 yield Answer(turn.id, term, float(pattern.search(turn.text) is not None))
@@ -92,7 +91,6 @@ class ModelJudge:
             self._endpoint = None
 
     async def __call__(self, turns: Sequence[Turn]) -> AsyncGenerator[Answer]:
-        """See `mas.core.records.Judge`."""
         alike: dict[tuple[str, tuple[int, ...], str], list[str]] = {}
         for turn in turns:
             for term in self._options.terms:

@@ -193,7 +193,6 @@ class LateTerms:
             one.check(self._options.judge)
 
     async def _close(self, rounds: Sequence["_Round"]) -> None:
-        """Listen to them no longer."""
         for one in rounds:
             await one.close(self._options.judge)
             self._late.forget(one.ids)

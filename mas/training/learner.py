@@ -21,12 +21,22 @@ from mas.core.records import Group
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.logits import Head
 from mas.serving.model import BaseModel
-from mas.training.batch import TrainRow, group_of, trajectory_of, weighted
+from mas.training.batch import (
+    MicroBatch,
+    PackCost,
+    Sharing,
+    TrainRow,
+    build_trees,
+    group_of,
+    packed,
+    padded,
+    trajectory_of,
+    weighted,
+)
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm
 from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
 from mas.training.optimiser import adamw, check_gradients, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
-from mas.training.packing import MicroBatch, PackCost, Sharing, build_trees, packed, padded
 from mas.training.packing_check import check_packed, short_rows, tolerance_of
 from mas.training.step_metrics import MetricAccumulator, Metrics
 

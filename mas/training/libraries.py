@@ -97,7 +97,6 @@ class TrainableLibraries:
         return {}
 
     def versions(self, session: TeamSession) -> Mapping[str, int]:
-        """The libraries'."""
         return {role: library.version for role, library in self._libraries.items()}
 
     def state(self) -> Mapping[str, Any]:
@@ -109,7 +108,6 @@ class TrainableLibraries:
         return save_checkpoint(directory, None, progress, keep, more={**more, **library_files(self._libraries)})
 
     def load(self, checkpoint: Path) -> Progress:
-        """See `Trainable`."""
         progress = verify_checkpoint(checkpoint)
         found = read_libraries(checkpoint / FOLDER)
         if found.keys() != self.trained.keys():
@@ -121,12 +119,10 @@ class TrainableLibraries:
 
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:
-        """None."""
         return {}
 
     @property
     def libraries(self) -> Mapping[str, Library]:
-        """As they are now."""
         return dict(self._libraries)
 
     def _teach(self, session: TeamSession) -> None:

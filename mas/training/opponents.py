@@ -70,7 +70,6 @@ class OpponentRecord(msgspec.Struct):
     payoff: float = 0.0
 
     def add(self, points: float, payoff: float, decay: float) -> None:
-        """One game more."""
         self.games += 1
         self.weight = decay * self.weight + 1
         self.points = decay * self.points + points

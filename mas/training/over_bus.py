@@ -8,8 +8,10 @@ that it is asked to use (`mas.training.remote_adapter_sync`) from the `AgentsEng
 publishes. An agent whose process is gone is waited for.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,22 +21,23 @@ from mas.bus.mqtt.options import MqttOptions
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.config.options import EngineOptions
 from mas.core.bus import Bus
+from mas.core.concurrency import together
 from mas.core.engine import AdapterRef, PinnedAdapter
-from mas.core.errors import ConfigError, EngineError, RunError, UnknownAdapter
+from mas.core.errors import ConfigError, EngineError, NoRoute, RunError, UnknownAdapter
 from mas.core.messages import Envelope
+from mas.core.naming import listed
 from mas.runtime.payloads import TEAM_PAYLOADS, CompletionScores, Fetch, Fetched, Score
 from mas.runtime.placement import ENVIRONMENT, RUN, ProcessRole
-from mas.runtime.processes import team_owns
+from mas.runtime.processes import team_owns, who_is_there
 from mas.runtime.remote import RemoteAgents, UntilThere, insist
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_files import digest_of, to_files
 from mas.serving.model import BaseModel
 from mas.serving.publication import AdapterVersion
 from mas.serving.store import AdapterStore
-from mas.training.agent_presence import AgentPresence
 from mas.training.base import Note
 from mas.training.check_setup import check_vanishing
-from mas.training.distributed import Elsewhere, check_alone, peers_elsewhere, watch_connection
+from mas.training.distributed import LOOK_S, Elsewhere, check_alone, peers_elsewhere, watch_connection
 from mas.training.session import Opening, TeamSession
 from mas.training.setup import Setup
 
@@ -80,7 +83,6 @@ class AgentsEngine(Elsewhere):
         self._files: dict[AdapterRef, tuple[PinnedAdapter, dict[str, bytes]]] = {}
 
     def adapters(self) -> Mapping[str, AdapterRef]:
-        """What is published."""
         return self.store.current()
 
     def pinned(self, adapter: str) -> PinnedAdapter:
@@ -140,7 +142,6 @@ class AgentsEngine(Elsewhere):
         return answer.payload.logprobs
 
     async def close(self) -> None:
-        """Forget what is published."""
         self.store.close()
 
 
@@ -197,6 +198,58 @@ def over_bus(
             yield session
 
     return opening
+
+
+class AgentPresence:
+    """Who is on the bus, waited for.
+
+    Args:
+        wait_s: how long an agent may be gone; note: told when somebody is waited for, and when it is there.
+    """
+
+    def __init__(self, bus: MqttBus, *, wait_s: float, note: Note) -> None:
+        self._bus = bus
+        self._wait_s = wait_s
+        self._note = note
+        self._waiting: Counter[str] = Counter()
+
+    async def until_there(self, address: str) -> bool:
+        """Wait until somebody listens at the address; False: nobody came in time. Says so once, however many wait."""
+        if self._is_there(address):
+            return True
+        self._waiting[address] += 1
+        if self._waiting[address] == 1:
+            agent = address.partition("/")[2]
+            self._note(f"no process serves {address}: waiting {self._wait_s:g} s for `mas agent {agent} --bus URL`")
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s):
+                    while not self._is_there(address):  # noqa: ASYNC110 - presence comes from the network and sets no event
+                        await asyncio.sleep(LOOK_S)
+        finally:
+            self._waiting[address] -= 1
+        is_there = self._is_there(address)
+        if not self._waiting[address]:
+            self._note(f"{address} is there" if is_there else f"{address} did not come")
+        return is_there
+
+    async def until_all(self, addresses: Iterable[str]) -> None:
+        """Wait for somebody at each of them.
+
+        Raises:
+            NoRoute: somebody did not come in time.
+        """
+        wanted = list(addresses)
+        there = await together((self.until_there(address) for address in wanted), "presence")
+        missing = [address for address, is_there in zip(wanted, there, strict=True) if not is_there]
+        if missing:
+            raise NoRoute(
+                f"after {self._wait_s:g} s no process serves {listed(missing)} on this bus "
+                f"({who_is_there(self._bus)}): start each with `mas agent NAME --bus URL`"
+            )
+
+    def _is_there(self, address: str) -> bool:
+        return any(presence.takes(address) for presence in self._bus.processes().values())
 
 
 @asynccontextmanager

@@ -21,9 +21,8 @@ from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.logits import Head
 from mas.serving.model import BaseModel
 from mas.serving.publication import TOLERANCE, TOLERANCE_OVER_ROUNDING
-from mas.training.batch import TrainRow
+from mas.training.batch import MicroBatch, TrainRow
 from mas.training.batch_tensors import BatchTensors
-from mas.training.packing import MicroBatch
 
 _COARSEST = 0.5
 """Mean nats a token: a tolerance above it could not tell a right policy from a wrong one."""

@@ -2,13 +2,21 @@
 
 Gradients are added up by gloo, on every device: those of adapters are small, and a member that is lost ends the others'
 wait. Why not by NCCL, and what that costs: docs/scale.md. The group listens at the address of the cluster only.
+
+Ranks gather the blocks of a sharded base from each other. They need not make the same passes: one may have fewer
+micro-batches, read a reference, or have nothing to do. So a gather is agreed on in a round. Every rank says which block
+it waits for, -1 for none; all gather the block that most wait for, of several the one that the first rank waits for. A
+rank that waited for another block takes part and says so again; one that is done takes part until all are. So no order
+of passes can block the ranks, and ranks that make the same passes need one round for a block.
+
+Shape legend: W ranks.
 """
 
 import socket
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
 from threading import Thread
@@ -20,8 +28,9 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.distributed_c10d import AllgatherOptions  # type: ignore[attr-defined]  # not declared as exported
 
-from mas.core.errors import ClusterError
+from mas.core.errors import ClusterError, WorkerLost
 from mas.serving.adapter_weights import AdapterWeights
+from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
 
 _SLOWEST_SHARE = timedelta(hours=6)
@@ -250,3 +259,80 @@ def deal(rows: Sequence[TrainRow], count: int) -> list[list[TrainRow]]:
 def _tokens(rows: Sequence[TrainRow]) -> int:
     prompts = {row.turn.prompt_ids for row in rows}
     return sum(map(len, prompts)) + sum(len(row.turn.completion_ids) for row in rows)
+
+
+_NONE = -1
+
+
+class BlockRounds:
+    """Satisfies `mas.serving.sharded_base.BlockSource`: one rank's part in the rounds of a group.
+
+    Args:
+        is_hopeless: see `RankGroup.add_up`.
+    """
+
+    def __init__(
+        self, group: RankGroup, blocks: ShardedBlocks, is_hopeless: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._group, self._blocks, self._is_hopeless = group, blocks, is_hopeless
+
+    def fetch(self, block: int, whole: Tensor) -> None:
+        """See `BlockSource`.
+
+        Raises:
+            WorkerLost: another rank is lost. ClusterError: the group was left.
+        """
+        while self._round(block, whole) != block:
+            pass
+
+    def finish(self) -> None:
+        """Take part until no rank waits for a block.
+
+        Raises:
+            As `fetch`.
+        """
+        while self._round(_NONE, None) != _NONE:
+            pass
+
+    def _round(self, wanted: int, whole: Tensor | None) -> int:
+        """The block that was gathered; -1: no rank waits for any."""
+        wanted_W = torch.empty(self._blocks.shard.world, dtype=torch.int64)
+        self._gather(torch.tensor([wanted]), wanted_W)
+        chosen = most_wanted(wanted_W.tolist())
+        if chosen == _NONE:
+            return _NONE
+        part = self._blocks.part(chosen)
+        if whole is None or chosen != wanted:
+            whole = torch.empty(len(wanted_W) * len(part), dtype=torch.uint8)
+        self._gather(part, whole)
+        return chosen
+
+    def _gather(self, part: Tensor, whole: Tensor) -> None:
+        if not self._group.gather(part, whole, self._is_hopeless):
+            raise WorkerLost("a learner rank was lost while blocks of the base were gathered")
+
+
+def most_wanted(wanted: Sequence[int]) -> int:
+    """The block that most ranks wait for, of several the first rank's; -1: none waits."""
+    return max((one for one in wanted if one != _NONE), key=wanted.count, default=_NONE)
+
+
+@contextmanager
+def gathering(
+    blocks: ShardedBlocks | None, group: RankGroup, is_hopeless: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Within the block of code a sharded base is gathered over the group; its end waits until all ranks are there.
+
+    Args:
+        blocks: None: the base is whole, and nothing is waited for.
+
+    Raises:
+        As `BlockRounds.fetch`.
+    """
+    if blocks is None:
+        yield
+        return
+    rounds = BlockRounds(group, blocks, is_hopeless)
+    with blocks.gathering(rounds):
+        yield
+        rounds.finish()

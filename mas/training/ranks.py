@@ -5,7 +5,7 @@ by one all-reduce, and every rank makes the same optimiser step on its own copy.
 that is lost is started again, gets the state of this process, and the update that was not yet made is made again.
 
 Where the base is sharded (`mas.serving.sharded_base`), ranks gather its blocks from each other within shares and reads
-(`mas.training.block_rounds`). When this process computes with the base in another way, such as for a critic or the
+(`mas.training.rank_group`). When this process computes with the base in another way, such as for a critic or the
 canary, the others serve it their parts until they get their next order.
 """
 
@@ -32,12 +32,12 @@ from mas.core.errors import CallExpired, ClusterError, TrainingError, WorkerLost
 from mas.serving.model import BaseModel
 from mas.serving.sharded_base import ShardedBlocks
 from mas.training.batch import TrainRow
-from mas.training.block_rounds import BlockRounds, gathering
 from mas.training.learner import Learner, Logprobs, Reading
 from mas.training.loop_calls import LoopCalls, any_failed
 from mas.training.optimiser import kept_tensors
 from mas.training.rank_group import (
     ApplyOrder,
+    BlockRounds,
     JoinOrder,
     RankGroup,
     RankSetup,
@@ -47,6 +47,7 @@ from mas.training.rank_group import (
     StateOrder,
     TokenMetrics,
     deal,
+    gathering,
     listen,
     weights_digest,
 )

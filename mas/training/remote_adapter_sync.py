@@ -56,7 +56,6 @@ class SyncedEngine(EngineWrapper[ServingEngine]):
             return tuple(_named(one, ref) for one in made)
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
-        """As `generate`."""
         async with (
             self._held(request.adapter) as (adapter, ref),
             aclosing(self._engine.stream(msgspec.structs.replace(request, adapter=adapter))) as pieces,

@@ -151,11 +151,9 @@ class ImplicitModel:
         return StepScores(scores=scores, told=told)
 
     def tensors(self) -> dict[str, Tensor]:
-        """phi's weights and optimisers."""
         return kept_tensors(self._parameters(), self.phi.optimisers)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """See `RewardModel`."""
         restore_kept(self._parameters(), self.phi.optimisers, tensors, "implicit reward model")
 
     def _parameters(self) -> dict[str, Sequence[Tensor]]:
@@ -263,11 +261,9 @@ class ProgressModel:
         return StepScores(scores=shares, told=told)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The estimator's weights and optimisers."""
         return self.estimator.tensors()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """See `RewardModel`."""
         self.estimator.restore(tensors)
 
 

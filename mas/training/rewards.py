@@ -15,7 +15,7 @@ from mas.core.policy import Price
 from mas.core.team import TeamSpec
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.policies import Spent
 from mas.training.schedules import stage_number
 

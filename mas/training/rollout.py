@@ -15,14 +15,13 @@ from mas.core.records import Cost, Episode
 from mas.core.scenario import Pick, TaskOutcome
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
-from mas.training.group_filter import filtered
 from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Matchup, Opponents
 from mas.training.rewards import rewards_of
 from mas.training.sampling.entropy_tree import EntropyTreeSampler
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.selection import Selected, SuccessReplay
+from mas.training.sampling.selection import Selected, SuccessReplay, filtered
 from mas.training.sampling.tree import TreeSampler
 from mas.training.schedules import Horizon
 from mas.training.setup import Setup

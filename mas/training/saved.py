@@ -1,10 +1,11 @@
 """What a run left behind (its adapters, or what its roles have learned as text), and what starts from it.
 
-`initial_adapters` are those that training starts from.
+`initial_adapters` are those that training starts from; `open_run` opens a team where nobody trains.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from mas.config.algorithm import AlgorithmOptions
@@ -13,13 +14,17 @@ from mas.config.trust import check_links
 from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
+from mas.runtime.human import HumanDesk
+from mas.runtime.replay_log import ReplayLog
 from mas.serving.adapter_files import from_directory
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.training.base import Note, open_base
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
 from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
 from mas.training.published import check_base
+from mas.training.session import Shared, TeamSession, open_team
 from mas.training.setup import Setup
 
 
@@ -166,3 +171,29 @@ def initial_adapters(setup: Setup, base: BaseModel) -> dict[str, AdapterWeights]
     """
     fresh = new_adapters(base, set(setup.trained_adapters.values()), setup.train.seed)
     return fresh if setup.train.start is None else adapters_from_run(fresh, setup.train.start, base)
+
+
+def open_run(
+    setup: Setup,
+    run: Path | None,
+    note: Note,
+    desk: HumanDesk | None = None,
+    *,
+    shared: Shared | None = None,
+    log: ReplayLog | None = None,
+) -> AbstractAsyncContextManager[TeamSession]:
+    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
+
+    Args:
+        shared: as in `open_team`; it may be opened after this is called, which loads the base.
+        log: as in `open_team`.
+
+    Raises:
+        ModelError: the base cannot be loaded. RunDirectoryError, CheckpointError: see `saved_adapters`.
+    """
+    setup = setup.with_experiences(saved_experiences(run, setup.algorithm))
+    base = None if setup.is_served_elsewhere else open_base(setup, note)
+    if base is None or setup.algorithm.is_training_free:
+        return open_team(setup, base, desk=desk, shared=shared, log=log)
+    adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base)
+    return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)

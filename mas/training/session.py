@@ -52,12 +52,10 @@ class TeamSession:
 
     @property
     def scenario(self) -> Scenario:
-        """What is played."""
         return self.setup.scenario
 
     @property
     def plan(self) -> TeamPlan:
-        """Of the team."""
         return self.setup.plan
 
     @property

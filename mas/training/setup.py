@@ -19,9 +19,8 @@ from mas.graph.load import find_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.roles.experiences import taught
-from mas.training.tasks.learning_progress import LearningProgress
 from mas.training.tasks.plan import Arm, Fresh, TaskPlan, training_size
-from mas.training.tasks.sources import Curriculum, Cursors, Epochs, Mixture, Replay
+from mas.training.tasks.sources import Curriculum, Cursors, Epochs, LearningProgress, Mixture, Replay
 
 
 def compiled(team: TeamSpec) -> TeamPlan:

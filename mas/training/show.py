@@ -22,7 +22,7 @@ from mas.core.records import Attempt, Episode, Line
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Piece
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.streaming import streamed_to
@@ -102,11 +102,9 @@ class _Story:
         self._width = max(len(agent) for agent in agents)
 
     def world(self, title: str) -> None:
-        """What the world looks like now."""
         self._console.print(Panel(Text(self._environment.render()), title=Text(title), expand=False, style="dim"))
 
     def line(self, line: Line) -> None:
-        """What an agent read and said."""
         name = (line.agent.rjust(self._width), f"bold {self.colours[agent_of(line.agent)]}")
         self._console.print(Text.assemble(name, "  reads ", (printable(line.prompt), "dim")))
         said = Text.assemble(" " * self._width, "  says  ", (printable(line.text) or "(nothing)", "bold"))
@@ -122,12 +120,10 @@ class _Story:
         self._console.print(Text.assemble(name, (what, "red" if attempt.cause else "dim")))
 
     def turn(self, turn: int, flow: Flow, step: Step) -> None:
-        """What the team did, and what came of it."""
         self._console.print(Text(turn_text(turn, flow, step), style="bold"))
         self.world(f"after turn {turn}")
 
     def end(self, episode: Episode) -> None:
-        """How it ended."""
         outcome = ("solved", "bold green") if episode.success else ("not solved", "bold red")
         self._console.print(Text.assemble(outcome, f"  {episode.calls} generations, {episode.tokens} tokens"))
         for loop, gate in gates(self._bounds, [episode]).items():

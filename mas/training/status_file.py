@@ -25,11 +25,7 @@ _MOST = 300
 
 
 class StatusFile:
-    """Keeps the file of a run while it trains.
-
-    Args:
-        run: its directory.
-    """
+    """Keeps the file of a run while it trains. `run`: its directory."""
 
     def __init__(self, run: Path, trainer: Trainer) -> None:
         self._run, self._trainer = run, trainer

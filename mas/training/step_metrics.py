@@ -144,7 +144,6 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     saved: float
 
     def line(self, name: str) -> str:
-        """One line for the terminal."""
         return f"loop {name}: triggered {self.triggered:.3f}, rounds {self.rounds:.3f}, saved {self.saved:.3f}"
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from mas.core.errors import TrainingError
 from mas.core.records import NO_COST, Cost, Episode, Judge, cost_metrics, cost_of
-from mas.core.tracing import Stopwatch, measuring, phase
+from mas.core.tracing import Stopwatch, measuring, phase, traced_rollout, traced_step
 from mas.observe.progress import Counted, uncounted
 from mas.observe.run_directory import TOOL_CALLS
 from mas.serving.adapter_weights import AdapterWeights
@@ -37,7 +37,6 @@ from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
 from mas.training.setup import TrainSetup, plan_tasks
 from mas.training.step_metrics import step_metrics
-from mas.training.step_tracing import traced_rollout, traced_step
 from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable
 
@@ -180,7 +179,7 @@ class Trainer:
                 if self.setup.algorithm.warm_start is not None:
                     await self._warm_start(session, watcher, on_phase, environments)
             while not self._end():
-                with traced_step(self.progress.step + 1, self.setup.trace):
+                with traced_step(self.progress.step + 1, self.setup.trace.every):
                     history.append(await self._step(session, watcher, on_phase, environments))
                 ended = bool(self._end())
                 if ended or _is_due(self.progress.step, train.eval_every):
@@ -290,7 +289,7 @@ class Trainer:
         began, in_environments = time.perf_counter(), environments.seconds
         on_phase("sampling", 0, 0)
         trained = self.trainable.assign_adapters(session, self.progress.step)
-        with traced_rollout(self.setup.trace):
+        with traced_rollout(self.setup.trace.episodes):
             episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
         sampled, in_environments = time.perf_counter(), environments.seconds - in_environments
         on_phase("learning", 0, 0)

@@ -226,11 +226,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def points_of(lines: Iterable[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float | None]) -> list[Point]:
-    """The learning curve in lines of `metrics.jsonl`.
-
-    Args:
-        value: of a line; None: it has none.
-    """
+    """The learning curve in lines of `metrics.jsonl`. `value`: of a line; None: it has none."""
     found: list[Point] = []
     cost, steps, seconds = NO_COST, 0, 0.0
     for line in lines:
@@ -266,7 +262,6 @@ class Silent:
         """Nothing to show."""
 
     def on_step(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode]) -> None:
-        """Remember what sampling has cost."""
         self._at = Point(
             cost=Cost(**{name: int(metrics[name]) for name in Cost.__struct_fields__}),
             optimiser_steps=int(metrics["optimiser_steps"]),
@@ -278,6 +273,5 @@ class Silent:
         """Nothing to show."""
 
     def on_evaluation(self, step: int, name: str, evaluation: Evaluation) -> None:
-        """Remember a point of the curve."""
         if name == self._name:
             self.curve.append(msgspec.structs.replace(self._at, value=self._value(evaluation)))

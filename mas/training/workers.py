@@ -18,10 +18,10 @@ from mas.core.concurrency import together
 from mas.core.engine import AdapterRef
 from mas.core.errors import CallFailed, ClusterError, EngineLost, TrainingError
 from mas.core.records import Episode
+from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
 from mas.training.task_batch import TaskOrder
-from mas.training.version_orders import HeldVersionOrder, packed_files
 
 
 class RolloutWorkers:
@@ -35,7 +35,6 @@ class RolloutWorkers:
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
         return self._pool.count
 
     @property
@@ -80,7 +79,6 @@ class RolloutWorkers:
         return {"count": self.count, "restarts": self._pool.restarts}
 
     async def _hold(self, ref: AdapterRef) -> None:
-        """Give all workers a version."""
         order, content = self._held[ref]
         try:
             await self._pool.call_all("hold", order, [content])

@@ -19,7 +19,7 @@ from mas.core.messages import Envelope, Note, Payload
 from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.bus_suite import next_text, start

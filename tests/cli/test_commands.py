@@ -142,7 +142,7 @@ def test_a_team_that_was_stopped_exits_130(mas: Mas, monkeypatch: pytest.MonkeyP
     def stopped(*words: object, **options: object) -> None:
         raise Halted("turn 3 of episode 'e' does not begin")
 
-    monkeypatch.setattr("mas.training.open_run.open_run", stopped)
+    monkeypatch.setattr("mas.training.saved.open_run", stopped)
     ran = mas("run", "scenario=relay")
     assert ran.code == 130
     assert ran.err == "stopped: turn 3 of episode 'e' does not begin\n"
@@ -314,7 +314,7 @@ def test_what_is_loaded_is_said_before_it_is(finished: Path, mas: Mas, monkeypat
     def load(*_: object, **__: object) -> None:
         raise ModelError("not loaded")
 
-    for place in ("mas.training.base.open_base", "mas.training.open_run.open_base", "mas.endpoint.command.open_base"):
+    for place in ("mas.training.base.open_base", "mas.training.saved.open_base", "mas.endpoint.command.open_base"):
         monkeypatch.setattr(place, load)
     for words, what in (
         (("eval", "--tasks", "2"), f"evaluating {finished} on 2 held-out tasks of relay"),
@@ -342,7 +342,7 @@ def test_limits_that_vllm_cannot_sample_with_are_refused_before_anything_is_load
     def loaded(*_: object, **__: object) -> None:
         raise ModelError("it is loaded")
 
-    for module in ("mas.training.open_run", "mas.training.base"):
+    for module in ("mas.training.saved", "mas.training.base"):
         monkeypatch.setattr(f"{module}.open_base", loaded)
     team = yaml.safe_load(resources.files("mas.scenarios.relay").joinpath("team.yaml").read_text(encoding="utf-8"))
     team["roles"]["executor"]["top_p"] = 0.8

@@ -24,7 +24,7 @@ from mas.core.records import Episode
 from mas.endpoint import RoleModel, build_app, running
 from mas.runs.evaluate import asked_of
 from mas.testing.scripted import ScriptedEngine
-from mas.training import open_run
+from mas.training import saved
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -212,7 +212,7 @@ def test_the_command_of_inspect_plays_them(run: Path, tmp_path: Path) -> None:
 async def test_a_team_is_opened_once_for_samples_side_by_side_and_again_after_it_was_idle(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, opened, opens = asked_of(run, [], 3), list[str](), open_run.open_run
+    asked, opened, opens = asked_of(run, [], 3), list[str](), saved.open_run
 
     @asynccontextmanager
     async def counted(*arguments: Any) -> AsyncIterator[Any]:
@@ -221,7 +221,7 @@ async def test_a_team_is_opened_once_for_samples_side_by_side_and_again_after_it
             yield session
             opened.append("closed")
 
-    monkeypatch.setattr(open_run, "open_run", counted)
+    monkeypatch.setattr(saved, "open_run", counted)
     monkeypatch.setattr(inspect_task, "_IDLE_S", 0.01)
     player = inspect_task._TeamPlayer(asked, is_trained=True)
     first = await asyncio.gather(*(player.play(index, 1) for index in range(3)))

@@ -16,8 +16,7 @@ from mas.core.seeds import derive_seed
 from mas.endpoint import TeamModel, build_app
 from mas.endpoint.teams import Situation
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look, play_turn, team_action
 from mas.scenarios import build_scenario
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine

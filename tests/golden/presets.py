@@ -34,10 +34,10 @@ from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
 from mas.training.base import tiny_base
 from mas.training.experience.editor import QuoteEditor
-from mas.training.group_filter import filtered
 from mas.training.libraries import TrainableLibraries
 from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
+from mas.training.sampling.selection import filtered
 from mas.training.setup import TrainSetup, compiled
 from mas.training.shaping.interaction import paid_proposers
 

@@ -23,8 +23,7 @@ from mas.core.policy import Budget, Budgets
 from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import team_action
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint, team_action
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

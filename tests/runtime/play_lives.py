@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.point import DecisionPoint, view_names
+from mas.runtime.play import DecisionPoint, view_names
 from mas.runtime.replay_events import Event, read_event
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime

@@ -18,7 +18,7 @@ from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan
 from mas.runtime.payloads import TEAM_PAYLOADS
 from mas.runtime.placement import ENVIRONMENT, ProcessRole
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.streaming import OnPart
 from mas.runtime.team import TeamRuntime

@@ -14,7 +14,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.serving.model_text import MessageTokenizer, ModelLimits
 from mas.testing.scripted import Answer, ScriptedEngine

@@ -17,8 +17,7 @@ from mas.core.policy import Policy
 from mas.core.seeds import derive_seed
 from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn
-from mas.runtime.point import DecisionPoint, Undo
+from mas.runtime.play import DecisionPoint, Undo, play_turn
 from mas.runtime.timing import in_waves, needs_steps
 from mas.scenarios.relay import RelayEnvironment
 from mas.testing.teams import plan_of, team_of

@@ -33,7 +33,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look
 from mas.runtime.policies import Accounts, BudgetAccount, Spent, spend, wait_before
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

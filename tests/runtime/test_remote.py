@@ -21,7 +21,7 @@ from mas.roles import build_roles
 from mas.runtime.agents import RoleAgent
 from mas.runtime.payloads import Candidate
 from mas.runtime.placement import ENVIRONMENT, ProcessRole
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.remote import ATTEMPTS, RemoteAgents, insist
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

@@ -18,7 +18,7 @@ from mas.roles import build_roles
 from mas.runtime.agents import ModelEndpoint
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

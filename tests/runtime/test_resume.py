@@ -20,7 +20,7 @@ from mas.graph import TeamPlan, compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.placement import ProcessRole
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_events import CallEvent, Committed, GaveUp, Round
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

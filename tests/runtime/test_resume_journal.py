@@ -12,7 +12,7 @@ from mas.bus.memory import MemoryBus
 from mas.bus.replay import fork
 from mas.core.errors import JournalError
 from mas.core.messages import Payload
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine

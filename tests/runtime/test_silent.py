@@ -11,8 +11,7 @@ from mas.core.errors import RunError
 from mas.core.messages import Payload
 from mas.graph import TeamPlan, compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn
-from mas.runtime.point import DecisionPoint, silent_agents
+from mas.runtime.play import DecisionPoint, play_turn, silent_agents
 from mas.testing.teams import plan_of, team_of
 
 BOTH = ("start -> actor", "actor -> checker", "checker -> done", "start -> reflector", "reflector -> done")

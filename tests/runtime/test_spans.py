@@ -18,10 +18,9 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.observe.tracing import open_tracing
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
-from mas.runtime.spans import TeamSpans
+from mas.runtime.play import DecisionPoint
+from mas.runtime.spans import TeamSpans, TracedEngine, model_name
 from mas.runtime.team import TeamRuntime
-from mas.runtime.traced_engine import TracedEngine, model_name
 from mas.scenarios import build_scenario
 from mas.serving.model_sources import Origin
 from mas.testing.engine import EngineContract

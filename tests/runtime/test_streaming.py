@@ -25,7 +25,7 @@ from mas.roles import build_roles
 from mas.runtime.agents import ModelEndpoint as TeamVoice
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import TEAM_PAYLOADS, AgentAnswer, Ask, Piece
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look
 from mas.runtime.streaming import ask_streaming, streamed_to
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario

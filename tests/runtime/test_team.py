@@ -18,7 +18,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.roles.base import PromptedRole
 from mas.runtime.flow import Flow
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -16,7 +16,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runtime.payloads import TEAM_PAYLOADS, Candidate
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

@@ -11,8 +11,7 @@ from mas.core.environment import Observation
 from mas.core.errors import RunError
 from mas.core.messages import Note, Payload
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn
-from mas.runtime.point import Decide, DecisionPoint
+from mas.runtime.play import Decide, DecisionPoint, play_turn
 from mas.runtime.timing import JoinTimers
 from mas.scenarios import build_scenario
 from mas.testing.teams import plan_of

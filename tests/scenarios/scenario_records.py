@@ -37,8 +37,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import TeamPlan, compile_team
 from mas.roles import build_roles
 from mas.runtime.flow import Flow
-from mas.runtime.play import seat_actions
-from mas.runtime.point import look, silent_agents
+from mas.runtime.play import look, seat_actions, silent_agents
 from mas.scenarios import build_scenario
 from mas.scenarios.world import expert_of
 

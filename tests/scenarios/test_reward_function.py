@@ -19,7 +19,7 @@ from mas.graph.load import find_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
 from mas.scenarios.questions import QuestionOptions, build
 from mas.scenarios.questions.records import is_right, number_regex

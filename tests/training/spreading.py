@@ -20,7 +20,7 @@ from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint, look
+from mas.runtime.play import DecisionPoint, look
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine

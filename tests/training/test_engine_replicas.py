@@ -31,13 +31,13 @@ from mas.core.errors import (
 from mas.runs import engine_worker
 from mas.runs.resolve import resolve_training
 from mas.runs.worker_setup import setup_of
+from mas.serving.adapter_files import packed_files
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.check_setup import check_processes
 from mas.training.engine_processes import EngineVersionOrder, GenerateOrder, ProcessReplica, ScoreOrder
 from mas.training.processes import Processes
 from mas.training.trainer import Trainer
-from mas.training.version_orders import packed_files
 
 
 @pytest.fixture(scope="module")

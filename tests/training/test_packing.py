@@ -7,8 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import make_turn
 
-from mas.training.batch import TrainRow
-from mas.training.packing import MicroBatch, PackCost, Sharing, Tree, build_tree, build_trees, fed, packed, padded
+from mas.training.batch import (
+    MicroBatch,
+    PackCost,
+    Sharing,
+    TrainRow,
+    Tree,
+    build_tree,
+    build_trees,
+    fed,
+    packed,
+    padded,
+)
 
 COST = PackCost(token=1.0, pair=0.01)
 ALL = [Sharing(prompts, turns) for prompts in (False, True) for turns in (False, True)]

@@ -25,11 +25,11 @@ from mas.scenarios import build_scenario
 from mas.serving.logits import Head
 from mas.serving.transformers_engine import TransformersEngine
 from mas.testing.scripted import ScriptedEngine
+from mas.training.batch import MicroBatch, build_tree
 from mas.training.batch_tensors import BatchTensors
 from mas.training.check_setup import check_trainable
 from mas.training.distributed import Elsewhere
 from mas.training.over_bus import AgentsEngine
-from mas.training.packing import MicroBatch, build_tree
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.trainer import Trainer
 

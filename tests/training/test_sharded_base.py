@@ -28,10 +28,9 @@ from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel, load_base
 from mas.serving.sharded_base import Shard, ShardedBlocks, block_matrices
 from mas.training.adapters import probes_of
-from mas.training.block_rounds import BlockRounds, most_wanted
 from mas.training.check_setup import check_processes
 from mas.training.learner import Learner
-from mas.training.rank_group import JoinOrder, RankGroup, listen
+from mas.training.rank_group import BlockRounds, JoinOrder, RankGroup, listen, most_wanted
 from mas.training.ranks import LearnerRanks
 
 LAYERS = EXACT.model_copy(update={"tiny": EXACT.tiny.model_copy(update={"layers": 3})})

@@ -18,10 +18,9 @@ from mas.observe.files import read_lines
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
-from mas.training.open_run import open_run
 from mas.training.over_bus import over_bus
 from mas.training.sampling.chains import play_once
-from mas.training.saved import saved_experiences, saved_libraries
+from mas.training.saved import open_run, saved_experiences, saved_libraries
 from mas.training.session import open_team
 
 SHORT = (

@@ -15,10 +15,9 @@ from mas.cluster.resources import cores
 from mas.config.load import load_config
 from mas.config.options import Config, WorkerOptions
 from mas.core.errors import ConfigError
-from mas.runs import named_files, train, worker_setup
-from mas.runs.named_files import check_files, file_digests
+from mas.runs import train, worker_setup
 from mas.runs.resolve import resolve, resolve_training
-from mas.runs.worker_setup import load_setup, setup_of
+from mas.runs.worker_setup import check_files, file_digests, load_setup, setup_of
 from mas.training import processes
 from mas.training.processes import Factories
 from mas.training.setup import TrainSetup
@@ -109,13 +108,13 @@ def test_another_module_is_refused_once_it_is_imported(
 def test_a_start_reads_each_file_once_and_again_only_if_it_has_changed_meanwhile(
     config: Config, load: Callable[[bytes], TrainSetup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments, read, digest = setup_of(config), list[str](), named_files._digest
+    arguments, read, digest = setup_of(config), list[str](), worker_setup._digest
 
     def noted(files: list[Path]) -> str:
         read.extend(map(str, files))
         return digest(files)
 
-    monkeypatch.setattr(named_files, "_digest", noted)
+    monkeypatch.setattr(worker_setup, "_digest", noted)
     load(arguments)
     assert sorted(read) == ["rows.jsonl", "score.py"]
 

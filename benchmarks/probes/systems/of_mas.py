@@ -18,8 +18,7 @@ from mas.core.role import Role, RoleSpec, View
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.plan import compile_team
 from mas.runtime.flow import Flow
-from mas.runtime.play import play_turn
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint, play_turn
 from mas.scenarios import build_scenario
 
 PACKAGE = "mas"

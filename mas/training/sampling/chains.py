@@ -18,8 +18,7 @@ from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import play_turn, team_action
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, look, play_turn, silent_agents, team_action
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler
@@ -38,7 +37,6 @@ class SingleDecision:
         return (await self.draw(point)).payload
 
     async def draw(self, point: DecisionPoint) -> Candidate:
-        """The committed candidate."""
         seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
         (candidate,) = await self.runtime.ask(point, (seed,), episode=self.recorder.id, temperature=self.temperature)
         self.recorder.count((candidate,))
@@ -143,7 +141,6 @@ class Chain:
 
     @property
     def spoken(self) -> list[ChainDecision]:
-        """The decisions that were drawn."""
         return [decision for decision in self.path if decision.candidate is not None]
 
 

@@ -26,8 +26,7 @@ from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import isolated, team_action
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, isolated, look, silent_agents, team_action
 from mas.training.rewards import OUTCOME, TEAM, check_paid, own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
 

@@ -20,14 +20,13 @@ from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint
 from mas.training.advantages.group import members
 from mas.training.advantages.steps import Anchor
 from mas.training.rewards import OUTCOME, TEAM, cost_terms, own_terms
-from mas.training.sampling.answers import AnswerWatch, matched, scored
 from mas.training.sampling.attempts import by_attempt
 from mas.training.sampling.chains import SingleDecision
-from mas.training.sampling.episode_facts import Grounded, ToolUse, Wave, tool_use
+from mas.training.sampling.episode_facts import AnswerWatch, Grounded, ToolUse, Wave, matched, scored, tool_use
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
 from mas.training.sampling.selection import resample_on_correct, transcript_penalty
 

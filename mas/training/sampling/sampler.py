@@ -21,8 +21,7 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import team_action
-from mas.runtime.point import DecisionPoint
+from mas.runtime.play import DecisionPoint, team_action
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import add_rewards, terms_paid
 
@@ -132,7 +131,6 @@ class EpisodeRecorder:
         return terms_paid(self.earned)
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
-        """The finished record."""
         return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
 
     def failed(self, error: MasError) -> Episode:

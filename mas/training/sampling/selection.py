@@ -10,7 +10,7 @@ sampled it. Source: ARPO, End-to-End Policy Optimization for GUI Agents with Exp
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean, stdev
@@ -18,10 +18,13 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from mas.core.errors import CheckpointError
-from mas.core.records import Episode, Turn
+from mas.config.rewards import RewardOptions
+from mas.config.sampling import FilterOptions
+from mas.core.errors import CheckpointError, TrainingError
+from mas.core.records import Episode, Group, Turn
 from mas.core.seeds import derive_seed
 from mas.training.advantages.group import check_finite
+from mas.training.rewards import OWN, total_reward
 
 Key = TypeVar("Key", bound=Hashable)
 GroupFilter = Literal["mean", "std", "dapo"]
@@ -269,3 +272,43 @@ def _with(episode: Episode, turns: Sequence[Turn]) -> Episode:
         for turn in turns
     ]
     return msgspec.structs.replace(episode, turns=tuple(replayed))
+
+
+def filtered(
+    episodes: Sequence[Episode], options: FilterOptions, reward: RewardOptions, trained: Container[str]
+) -> tuple[list[Episode], Selected[str] | None]:
+    """The episodes without the turns of groups that the options drop; with `by=solved` also which tasks were kept."""
+    if options.by == "solved":
+        solved = unsolved(episodes, trained, options)
+        kept_tasks = set(solved.kept)
+        return [one if one.task in kept_tasks else msgspec.structs.replace(one, turns=()) for one in episodes], solved
+    by: GroupFilter = "dapo" if options.by == "equal" else options.by
+    by_role: dict[str, dict[Group, dict[str, float]]] = {}
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        rewards = by_role.setdefault(turn.role, {}).setdefault(turn.group, {})
+        rewards[turn.trajectory] = total_reward(turn.rewards, reward)
+    kept: set[Group] = set()
+    for groups in by_role.values():
+        values = {group: list(rewards.values()) for group, rewards in groups.items()}
+        # Where all are equal nothing can be learned, but a role without any turn could not even be measured.
+        kept |= set(filter_groups(values, by, share=options.share).kept or values)
+    left = (tuple(turn for turn in episode.turns if turn.group in kept) for episode in episodes)
+    return [msgspec.structs.replace(one, turns=turns) for one, turns in zip(episodes, left, strict=True)], None
+
+
+def unsolved(episodes: Sequence[Episode], trained: Container[str], options: FilterOptions) -> Selected[str]:
+    """Tasks by id that the members who are not trained solve by less than `share`; the others are dropped, be it all.
+
+    Raises:
+        TrainingError: nobody beside the trained roles is paid the term.
+    """
+    answers: dict[str, list[float]] = {}
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        if turn.role not in trained and (value := turn.rewards.get(f"{OWN}{options.term}")) is not None:
+            answers.setdefault(turn.task, []).append(value)
+    if not answers:
+        raise TrainingError(
+            f"the filter of tasks reads the own term {options.term!r} of roles that are not trained, and none has it: "
+            "name one that the scenario pays them in the algorithm's option (`mas algorithms NAME`), or choose another"
+        )
+    return solvable_tasks({task: fmean(values) for task, values in answers.items()}, below=options.share)

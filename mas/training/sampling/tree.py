@@ -19,8 +19,7 @@ from mas.core.tracing import in_environment
 from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
-from mas.runtime.play import play_turn, seat_actions
-from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
@@ -119,9 +118,12 @@ class _TreePlay:
         rounds = self.sampler.options.continuations
         if is_last and self.sampler.options.lookahead != "episode":
             # All that can still be asked are agents behind the output: the play-outs of one candidate at a time.
-            terms = []
+            terms: list[dict[str, float]] = []
             for candidate in distinct.values():
-                terms += await together((self._play_out(point, candidate, n) for n in range(rounds)), "play-out")
+                if rounds == 1:
+                    terms.append(await self._play_out(point, candidate, 0))
+                else:
+                    terms += await together((self._play_out(point, candidate, n) for n in range(rounds)), "play-out")
         else:
             every = (self._play_out(point, candidate, n) for candidate in distinct.values() for n in range(rounds))
             terms = await together(every, "play-out")

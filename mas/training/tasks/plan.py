@@ -182,7 +182,6 @@ class TaskPlan:
 
     @property
     def scenarios(self) -> list[Scenario]:
-        """Where tasks come from."""
         return [arm.scenario for arm in self._arms.values()]
 
     def draw(self, step: int, count: int, number: int = 0, drawn: frozenset[Pick] = frozenset()) -> list[Planned]:
@@ -196,7 +195,6 @@ class TaskPlan:
         return self.planned(self._source.draw(step + number * _ROUNDS, count, drawn))
 
     def planned(self, picks: Sequence[Pick]) -> list[Planned]:
-        """Picks as tasks of their scenarios."""
         picked = [(pick, self._arms[pick.arm]) for pick in picks]
         return [Planned(pick, arm.scenario, arm.task(pick.index)) for pick, arm in picked]
 

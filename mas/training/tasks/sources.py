@@ -4,10 +4,11 @@ Every source says which tasks a step plays, is told how they went, and saves all
 """
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from mas.config.sampling import ReplayOptions
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
@@ -33,11 +34,7 @@ class Cursors:
         self.taken = dict.fromkeys(sizes, 0)
 
     def take(self, arm: str, count: int, without: Set[Pick] = frozenset()) -> list[Pick]:
-        """The next so many tasks of an arm.
-
-        Args:
-            without: passed over, and counted as taken, while the arm has others.
-        """
+        """The next so many tasks of an arm. `without`: passed over, and counted as taken, while the arm has others."""
         size, picks = self._sizes[arm], list[Pick]()
         used = {pick for pick in without if pick.arm == arm}
         while len(picks) < count:
@@ -277,3 +274,90 @@ class Curriculum:
     def metrics(self) -> Mapping[str, float]:
         """`stage`: number of the stage that the next step plays, from 0."""
         return {"stage": float(self._stage)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The two running means of an arm."""
+
+    fast: float
+    slow: float
+
+    @property
+    def progress(self) -> float:
+        """How far apart they are."""
+        return abs(self.fast - self.slow)
+
+
+class LearningProgress:
+    """A bandit over arms: with probability `explore` any, else with a probability proportional to learning progress.
+
+    Progress is the distance of two running means of what an arm's tasks brought, a fast and a slow one. Unlike the
+    difference of two steps it does not mistake the noise of a few tasks for learning; unlike its sign, an arm that is
+    being forgotten counts as much as one that is being learned.
+    Source: Kanitscheider et al., arXiv 2106.14876, section 3; Portelas et al., arXiv 1910.07224 (its absolute value).
+
+    An arm of which nothing is known counts as the arm of greatest progress; without any progress all are alike.
+
+    Args:
+        fast, slow: weight of the newest step in the two means, between 0 and 1.
+        signal: what of an outcome is followed.
+    """
+
+    def __init__(
+        self,
+        cursors: Cursors,
+        *,
+        explore: float,
+        fast: float,
+        slow: float,
+        signal: Literal["success", "reward"],
+        seed: int,
+    ) -> None:
+        self._cursors, self._explore, self._seed = cursors, explore, seed
+        self._fast, self._slow, self._signal = fast, slow, signal
+        self._trends: dict[str, Trend] = {}
+
+    def draw(self, step: int, count: int, without: Set[Pick] = frozenset()) -> Sequence[Pick]:
+        arms = list(self._cursors.taken)
+        random = Random(derive_seed("arms", self._seed, step))
+        drawn = random.choices(arms, list(self._chances().values()), k=count)
+        return [pick for arm in arms for pick in self._cursors.take(arm, drawn.count(arm), without)]
+
+    def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
+        for arm in self._cursors.taken:
+            brought = [getattr(outcome, self._signal) for outcome in outcomes if outcome.pick.arm == arm]
+            if brought:
+                self._trends[arm] = self._moved(self._trends.get(arm), fmean(brought))
+
+    def state(self) -> Mapping[str, Any]:
+        trends = {arm: asdict(trend) for arm, trend in self._trends.items()}
+        return {"taken": dict(self._cursors.taken), "trends": trends}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._cursors.restore(state["taken"])
+        self._trends = {arm: Trend(**trend) for arm, trend in state["trends"].items()}
+
+    def metrics(self) -> Mapping[str, float]:
+        """`chance.ARM`: the probability that a task of the next step is of this arm."""
+        return {f"chance.{arm}": chance for arm, chance in self._chances().items()}
+
+    def _chances(self) -> dict[str, float]:
+        arms = list(self._cursors.taken)
+        known = [trend.progress for trend in self._trends.values()]
+        top = max(known, default=0.0)
+        gains = [self._trends[arm].progress if arm in self._trends else top for arm in arms]
+        total = sum(gains)
+        shares = [gain / total for gain in gains] if total > 0 else [1 / len(arms)] * len(arms)
+        return {
+            arm: self._explore / len(arms) + (1 - self._explore) * share
+            for arm, share in zip(arms, shares, strict=True)
+        }
+
+    def _moved(self, trend: Trend | None, value: float) -> Trend:
+        if trend is None:
+            return Trend(value, value)
+        return Trend(
+            trend.fast + self._fast * (value - trend.fast),
+            trend.slow + self._slow * (value - trend.slow),
+        )

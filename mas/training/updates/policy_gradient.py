@@ -67,11 +67,9 @@ class PolicyGradient:
         return kept if self.smoother is None else kept | {"entropy": dict(self.smoother.state())}
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Nothing, as of `state`."""
         return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """See `state`."""
         self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
         if self.smoother is not None:
             self.smoother.restore(state.get("entropy", {}))
@@ -174,11 +172,9 @@ class EntropyHistory:
             self._counts[step] = self._counts.get(step, 0) + len(entropies)
 
     def state(self) -> dict[str, Any]:
-        """Plain data for a checkpoint."""
         return {str(step): [self._sums[step], count] for step, count in self._counts.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
         self._sums = {int(step): float(total) for step, (total, _) in state.items()}
         self._counts = {int(step): int(count) for step, (_, count) in state.items()}
 
@@ -206,11 +202,9 @@ class Smoother:
         return self._histories.setdefault(row.adapter, EntropyHistory())
 
     def state(self) -> Mapping[str, Any]:
-        """The histories, as JSON."""
         return {name: history.state() for name, history in self._histories.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`."""
         self._histories = {name: EntropyHistory() for name in state}
         for name, history in self._histories.items():
             history.restore(state[name])

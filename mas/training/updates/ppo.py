@@ -66,11 +66,9 @@ class Ppo:
         )
 
     def state(self) -> Mapping[str, Any]:
-        """Nothing but tensors."""
         return {}
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The critics' weights and optimisers."""
         return self.critic.tensors()
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -92,7 +92,6 @@ class Preference:
         return {}
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Nothing, as of `state`."""
         return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

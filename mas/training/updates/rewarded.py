@@ -54,7 +54,6 @@ class Rewarded:
         return replace(improved, metrics={**improved.metrics, "reward_model": dict(scored.told)})
 
     def state(self) -> Mapping[str, Any]:
-        """Of the policy's update."""
         return self.update.state()
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -63,7 +62,6 @@ class Rewarded:
         return {**self.update.tensors(), **own}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """See `Update`."""
         own = {name.removeprefix(_PREFIX): one for name, one in tensors.items() if name.startswith(_PREFIX)}
         self.update.restore(state, {name: one for name, one in tensors.items() if not name.startswith(_PREFIX)})
         self.model.restore(own)
