@@ -67,10 +67,12 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     assert str(out / "index.html") in said.getvalue()
 
     page = Outline((out / "index.html").read_text())
-    assert page.headings == ["Ladder", "Who gets what from whom", "Who differs from whom", "Games, move by move"]
+    pairs = ["Who wins against whom", "Who gets what from whom", "Who differs from whom"]
+    assert page.headings == ["Ladder", *pairs, "Games, move by move"]
     assert names <= set(page.cells[""])
     assert names <= set(page.cells["heat"])
     assert sum(cell[:1] in "+-" for cell in page.cells["heat"]) == 5 * 4, "all pairs, and nobody against itself"
+    assert sum(cell[-1:] == "%" for cell in page.cells["heat"]) == 5 * 4
     assert page.figures >= 10 * 3, "a game of each pairing has two moves or three"
     assert all("caption" not in children[1:] for children in page.children), "a caption comes first in its table"
     assert "<script" not in (out / "index.html").read_text()
