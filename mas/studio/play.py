@@ -203,11 +203,12 @@ def _shown(session: PlaySession, view: PlayView) -> dict[str, object]:
     asked = view.asked
     legal = None if asked is None else asked.legal
     has_buttons = legal is not None and len(legal) <= _BUTTONS
-    fields = {} if asked is None else {name: text for name, text in asked.observation.fields.items() if text.strip()}
+    hidden = ("seat", *(("legal",) if has_buttons else ()))  # the head of the page and the buttons say the same
+    fields = {} if asked is None else asked.observation.fields
     return {
         "view": view,
         "terms": session.terms,
-        "fields": {name: text for name, text in fields.items() if not (name == "legal" and has_buttons)},
+        "fields": {name: text for name, text in fields.items() if text.strip() and name not in hidden},
         "moves": (legal or ("",)) if has_buttons and legal is not None else None,
         "refused": "",
         "you": YOU,

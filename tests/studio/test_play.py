@@ -1,7 +1,7 @@
 """A person plays a seat of a game in the browser, against players of a league and against baselines."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,13 @@ from leagues import TIC_TAC_TOE, make_league
 from studio_site import WIDTHS, obstacles_of, overflow_of
 from team_pages import ANSWER_MS, opened
 
+from mas.config.load import load_config
 from mas.endpoint.server import running
 from mas.league.match import LeagueMember
+from mas.league.pool import GateTerms, enter
 from mas.league.store import LeagueStore
+from mas.runs.train import train_in_directory
+from mas.scenarios import build_scenario
 from mas.studio.app import build_app
 from mas.studio.leagues import Leagues
 from mas.studio.runs import Runs
@@ -237,3 +241,34 @@ async def test_where_nobody_asked_for_it_nobody_plays(folder: Path) -> None:
         httpx.AsyncClient(base_url=address) as client,
     ):
         assert (await client.get("/play")).status_code == 200, "--serve allows it, too"
+
+
+@pytest.fixture(scope="module")
+def pool(
+    base_for: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with a league whose one member was trained for a step."""
+    base_for("two_player")
+    made = tmp_path_factory.mktemp("pool")
+    short = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2")
+    words = ["scenario=two_player", "algorithm=spiral", *short, *small_overrides, f"run_dir='{made}/run'"]
+    config = load_config(words)
+    train_in_directory(config, build_scenario(config.scenario))
+    with closing(LeagueStore.open(made / "pool.db")) as store:
+        trained = LeagueMember(name="trained", source=f"run:{made}/run@1")
+        enter(store, made / "pool.members", trained, "", GateTerms(), 4)
+    return made
+
+
+@pytest.mark.nightly
+async def test_a_trained_member_plays(pool: Path) -> None:
+    async with playing_over(pool) as address, client_of(address) as page:
+        wish = {"league": key_of(pool), "game": KUHN, "opponent": "trained", "seat": "player_1"}
+        path, shown = (await page.begin(**wish))["path"], ""
+        while "data-over" not in (shown := await page.stage(path)):
+            if "Your move" in shown:
+                version = int(shown.partition('data-version="')[2].partition('"')[0])
+                await page.send(f"{path}/move", {"text": "Bet", "version": version})
+        over = (await page.client.get(path)).text
+        assert "You won" in over or "You lost" in over, over
+        assert "trained" in over
