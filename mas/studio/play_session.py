@@ -110,7 +110,7 @@ class PlaySession:
                 raise ConfigError("it was not your move: this is how the game stands now")
             action = action_of(asked.copy(), asked.seat, text.strip()[:_LONGEST], asked.legal)
             self._answer = None
-            self._set(asked=None)
+            self._set(replace(self._view, asked=None))
         answer.get_loop().call_soon_threadsafe(lambda: answer.done() or answer.set_result(action))
 
     def end(self) -> None:
@@ -130,18 +130,18 @@ class PlaySession:
         answer = asyncio.get_running_loop().create_future()
         with self._changed:
             self._answer = answer
-            self._set(asked=asked, note="")
+            self._set(replace(self._view, asked=asked, note=""))
         async with asyncio.timeout(_PATIENCE_S):
             return await answer
 
-    def _set(self, **changes: object) -> None:
-        """Change the view; the condition is held."""
-        self._view = replace(self._view, version=self._view.version + 1, **changes)  # type: ignore[arg-type]
+    def _set(self, view: PlayView) -> None:
+        """Another view; the condition is held."""
+        self._view = replace(view, version=self._view.version + 1)
         self._changed.notify_all()
 
     def _note(self, text: str) -> None:
         with self._changed:
-            self._set(note=text)
+            self._set(replace(self._view, note=text))
 
     def _run(self) -> None:
         problem = "the game broke off: the output of mas studio says why"
@@ -157,7 +157,7 @@ class PlaySession:
             with self._changed:
                 self._task = None
                 if self._view.played is None:
-                    self._set(asked=None, problem=problem)
+                    self._set(replace(self._view, asked=None, problem=problem))
 
     async def _play(self) -> None:
         terms, task = self.terms, asyncio.current_task()
@@ -178,7 +178,7 @@ class PlaySession:
             played = await play(world.open(), fixture, {**players, YOU: self})
         steps = game_steps(world.open(), played)
         with self._changed:
-            self._set(played=played, steps=steps, asked=None)
+            self._set(replace(self._view, played=played, steps=steps, asked=None))
 
 
 class PlaySessions:
