@@ -1,6 +1,7 @@
 """The league's demonstration at a small size: what it leaves behind, and that it goes on where it was."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,7 +32,7 @@ class Outline(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.headings, self.cells, self.figures = list[str](), {"heat": list[str](), "": list[str]()}, 0
+        self.headings, self.cells, self.figures = list[str](), defaultdict[str, list[str]](list), 0
         self._in, self._table, self.children = "", "", list[list[str]]()
         self.feed(page)
 
@@ -69,7 +70,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     page = Outline((out / "index.html").read_text())
     pairs = ["Who wins against whom", "Who gets what from whom", "Who differs from whom"]
     assert page.headings == ["Ladder", *pairs, "Games, move by move"]
-    assert names <= set(page.cells[""])
+    assert names <= set(page.cells["ladder"])
     assert names <= set(page.cells["heat"])
     assert sum(cell[:1] in "+-" for cell in page.cells["heat"]) == 5 * 4, "all pairs, and nobody against itself"
     assert sum(cell[-1:] == "%" for cell in page.cells["heat"]) == 5 * 4
