@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mas.core.printable import shortened
-from mas.studio.leagues import League, Tournament, tournaments_of
+from mas.studio.leagues import LeagueFile, TournamentRow, tournaments_of
 from mas.studio.paging import page_of, query_of
 from mas.studio.site import Studio
 
@@ -25,23 +25,36 @@ _MOST_STEPS, _MOST_TEXT = 400, 20_000
 
 def routes(studio: Studio) -> list[Route]:
     """`/leagues/{league}?tournament=NAME` and `/leagues/{league}/game?tournament=NAME&game=ID`."""
+    pages = _LeaguePages(studio)
+    return [
+        Route("/leagues/{league}", pages.league, methods=["GET"]),
+        Route("/leagues/{league}/game", pages.game, methods=["GET"]),
+    ]
 
-    def league_page(request: Request) -> Response:
+
+class _LeaguePages:
+    """The pages of leagues."""
+
+    def __init__(self, studio: Studio) -> None:
+        self._studio = studio
+
+    def league(self, request: Request) -> Response:
+        """The page of a league, with one of its tournaments."""
         from mas.league.page_parts import difference_tables, payoffs, win_rates
         from mas.league.tables import notes
 
-        league, query = studio.league_of(request), request.query_params
+        league, query = self._studio.league_of(request), request.query_params
         with league.opened() as store:
             tournaments = tournaments_of(store)
             chosen = _chosen(tournaments, query.get("tournament"))
             if chosen is None:
-                return studio.page(request, "league.html", league=league, tournaments=(), chosen=None)
-            terms, table = store.terms(chosen.name), studio.leagues.table(league, store, chosen.name)
+                return self._studio.page(request, "league.html", league=league, tournaments=(), chosen=None)
+            terms, table = store.terms(chosen.name), self._studio.leagues.table(league, store, chosen.name)
         names = [row.name for row in table.standings.standings]
         wanted = {query.get(key, "") for key in ("player", "opponent")} & set(names)
         listed = [game for game in table.games if wanted <= set(game.players)]
         page = page_of(query.get("page", ""), len(listed))
-        return studio.page(
+        return self._studio.page(
             request,
             "league.html",
             league=league,
@@ -60,21 +73,22 @@ def routes(studio: Studio) -> list[Route]:
             wanted={key: query.get(key, "") for key in ("player", "opponent")},
             query=query_of(query),
             pair_link=_pair_link(chosen.name),
-            play_link=_play_link(studio, league, chosen),
+            play_link=_play_link(self._studio, league, chosen),
             game_link=lambda game: f"/leagues/{league.key}/game?{urlencode({'tournament': chosen.name, 'game': game})}",
         )
 
-    def game_page(request: Request) -> Response:
+    def game(self, request: Request) -> Response:
+        """The page of a game."""
         from mas.league.page_parts import game_steps
         from mas.league.stored_sources import stored_world
 
-        league, query = studio.league_of(request), request.query_params
+        league, query = self._studio.league_of(request), request.query_params
         name = query.get("tournament", "")
         with league.opened() as store:
             game = store.terms(name)["game"]
             played = store.game(name, query.get("game", ""))
         steps = game_steps(stored_world(game, str(league.path)).open(), played)
-        return studio.page(
+        return self._studio.page(
             request,
             "league_game.html",
             league=league,
@@ -84,11 +98,6 @@ def routes(studio: Studio) -> list[Route]:
             back=f"/leagues/{league.key}?{urlencode({'tournament': name})}#games",
             **shown_game(played, steps),
         )
-
-    return [
-        Route("/leagues/{league}", league_page, methods=["GET"]),
-        Route("/leagues/{league}/game", game_page, methods=["GET"]),
-    ]
 
 
 def shown_game(played: "PlayedGame", steps: "Sequence[GameStep]") -> Mapping[str, Any]:
@@ -109,7 +118,7 @@ def _cut(step: "GameStep") -> "GameStep":
     return GameStep(shortened(step.board, _MOST_TEXT), tuple(moves))
 
 
-def _chosen(tournaments: Sequence[Tournament], name: str | None) -> Tournament | None:
+def _chosen(tournaments: Sequence[TournamentRow], name: str | None) -> TournamentRow | None:
     """The tournament of this name, without a name the first; None: the league has none.
 
     Raises:
@@ -130,7 +139,7 @@ def _pair_link(tournament: str) -> Any:
     return link
 
 
-def _play_link(studio: Studio, league: League, tournament: Tournament) -> Any:
+def _play_link(studio: Studio, league: LeagueFile, tournament: TournamentRow) -> Any:
     """Player -> the address at which a person begins a game against it; None: nobody plays here."""
     if not studio.plays:
         return None

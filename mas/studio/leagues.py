@@ -31,7 +31,7 @@ _ASIDE = ("gate: ", "forgetting: ")
 """How tournaments begin that are tests of members."""
 
 
-class League:
+class LeagueFile:
     """One league.
 
     Attributes:
@@ -67,7 +67,7 @@ class League:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tournament:
+class TournamentRow:
     """What the list says of a tournament; `games`: that were played. `is_aside`: it tests a member."""
 
     name: str
@@ -84,8 +84,8 @@ class Tournament:
 class LeagueRow:
     """One league in the list. `changed`: in words. `problem`: why it cannot be read; else empty."""
 
-    league: League
-    tournaments: Sequence[Tournament]
+    league: LeagueFile
+    tournaments: Sequence[TournamentRow]
     members: int
     changed: str
     problem: str
@@ -113,15 +113,15 @@ class Leagues:
         self._rows: dict[str, tuple[object, LeagueRow]] = {}
         self._tables: OrderedDict[tuple[str, str], tuple[object, TournamentTable]] = OrderedDict()
 
-    def all(self) -> list[League]:
+    def all(self) -> list[LeagueFile]:
         """Every league that is there now, by name."""
         files = {place: str(place) for place in self._places if place.is_file()}
         for folder, name in folders_below(self._places):
             for path in _files(folder):
                 files.setdefault(path, f"{name}/{path.name}".strip("/"))
-        return sorted((League(path, name) for path, name in files.items()), key=lambda one: one.name)[:_MOST]
+        return sorted((LeagueFile(path, name) for path, name in files.items()), key=lambda one: one.name)[:_MOST]
 
-    def find(self, key: str) -> League | None:
+    def find(self, key: str) -> LeagueFile | None:
         """The league with this key; None: there is none."""
         return next((league for league in self.all() if league.key == key), None)
 
@@ -130,7 +130,7 @@ class Leagues:
         rows = [self._row(league) for league in self.all()]
         return [row for row in rows if row.tournaments or row.members or row.problem]
 
-    def _row(self, league: League) -> LeagueRow:
+    def _row(self, league: LeagueFile) -> LeagueRow:
         state = league.state
         with self._lock:
             kept = self._rows.get(league.key)
@@ -144,7 +144,7 @@ class Leagues:
             league=league, tournaments=row.tournaments, members=row.members, changed=f"{ago} ago", problem=row.problem
         )
 
-    def table(self, league: League, store: "LeagueStore", tournament: str) -> TournamentTable:
+    def table(self, league: LeagueFile, store: "LeagueStore", tournament: str) -> TournamentTable:
         """The table of a tournament, computed once as long as the league stays as it is.
 
         Raises:
@@ -165,10 +165,10 @@ class Leagues:
             return self._tables[key][1]
 
 
-def _row_of(league: League) -> LeagueRow:
+def _row_of(league: LeagueFile) -> LeagueRow:
     from mas.league.store import NoLeagueError
 
-    tournaments, members, problem = list[Tournament](), 0, ""
+    tournaments, members, problem = list[TournamentRow](), 0, ""
     try:
         with league.opened() as store:
             tournaments, members = tournaments_of(store), len(store.members())
@@ -179,11 +179,11 @@ def _row_of(league: League) -> LeagueRow:
     return LeagueRow(league=league, tournaments=tournaments, members=members, changed="", problem=problem)
 
 
-def tournaments_of(store: "LeagueStore") -> list[Tournament]:
+def tournaments_of(store: "LeagueStore") -> list[TournamentRow]:
     """All tournaments of a league, those that test a member last."""
     counts = store.counts()
     found = [
-        Tournament(name=name, game=terms["game"], players=len(terms["players"]), games=counts.get(name, 0))
+        TournamentRow(name=name, game=terms["game"], players=len(terms["players"]), games=counts.get(name, 0))
         for name, terms in store.tournaments().items()
     ]
     return sorted(found, key=lambda one: one.is_aside)

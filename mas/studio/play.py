@@ -23,7 +23,7 @@ from mas.league.pool import pool_game
 from mas.league.stored_sources import stored_world
 from mas.scenarios.two_player.games import GAMES
 from mas.studio.league_pages import shown_game
-from mas.studio.leagues import League
+from mas.studio.leagues import LeagueFile
 from mas.studio.page_requests import PageRequests
 from mas.studio.play_session import YOU, PlaySession, PlaySessions, PlayTerms, PlayView
 from mas.studio.site import Link, Studio
@@ -59,11 +59,11 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PlayOffer:
     """A game that can be played. `league` None: against baselines alone."""
 
     game: str
-    league: League | None = None
+    league: LeagueFile | None = None
 
 
 def routes(studio: Studio) -> list[Route]:
@@ -107,14 +107,14 @@ class _PlayPages:
             token=self._requests.token,
         )
 
-    def _offers(self) -> list[Offer]:
+    def _offers(self) -> list[PlayOffer]:
         offers = []
         for row in self._studio.leagues.rows():
             names = dict.fromkeys(one.game for one in row.tournaments)
-            offers += [Offer(game=name, league=row.league) for name in names]
-        return [*offers, *(Offer(game=f"two_player:{name}") for name in GAMES)]
+            offers += [PlayOffer(game=name, league=row.league) for name in names]
+        return [*offers, *(PlayOffer(game=f"two_player:{name}") for name in GAMES)]
 
-    def _offer(self, league: str, game: str) -> Offer:
+    def _offer(self, league: str, game: str) -> PlayOffer:
         """One of the offers.
 
         Raises:
@@ -215,7 +215,7 @@ def _shown(session: PlaySession, view: PlayView) -> dict[str, object]:
     }
 
 
-def _choices(offer: Offer) -> tuple[Sequence[str], Mapping[str, str]]:
+def _choices(offer: PlayOffer) -> tuple[Sequence[str], Mapping[str, str]]:
     """The seats of a game, and who can play the others: name -> source.
 
     Raises:

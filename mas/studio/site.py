@@ -19,7 +19,7 @@ from mas.endpoint.address import check_host
 from mas.endpoint.errors import Refused
 from mas.observe.charts import SERIES_COLOURS
 from mas.observe.progress import format_number
-from mas.studio.leagues import League, Leagues
+from mas.studio.leagues import LeagueFile, Leagues
 from mas.studio.runs import Run, Runs
 
 FOLDER = Path(__file__).parent
@@ -93,7 +93,7 @@ class Studio:
             raise HTTPException(404, f"there is no run {key[:80]!r} here; the first page lists all")
         return run
 
-    def league_of(self, request: Request) -> League:
+    def league_of(self, request: Request) -> LeagueFile:
         """The league that the path names: `{league}` in a route is its key.
 
         Raises:
