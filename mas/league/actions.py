@@ -19,14 +19,21 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.printable import printable
 from mas.league.export import export_tournament
-from mas.league.games import LeagueWorld, full_name, open_world
+from mas.league.games import full_name, open_world
 from mas.league.match import LeagueMember
 from mas.league.players import pinned, play_games
 from mas.league.pool import FORGETTING, GATE, GateTerms, ancestors, enter, member_source, play_ancestors, pool_game
 from mas.league.psro_terms import FILE, GrowthTerms, command_of
 from mas.league.standings import Order, Standings, standings
 from mas.league.store import PLAY_AGAIN, LeagueStore
-from mas.league.stored_sources import accesses_of_game, accesses_of_player, check_game, check_sources, members_beside
+from mas.league.stored_sources import (
+    accesses_of_game,
+    accesses_of_player,
+    check_game,
+    check_sources,
+    members_beside,
+    stored_world,
+)
 from mas.league.tables import (
     differences,
     forgetting,
@@ -141,7 +148,7 @@ def print_table(
 def tell_game(league: str, name: str, game: str) -> str:
     """A game, move by move."""
     with _chosen(league, name) as (store, chosen):
-        return story(_stored_world(store, chosen, league).open(), store.game(chosen, game))
+        return story(stored_world(store.terms(chosen)["game"], league).open(), store.game(chosen, game))
 
 
 def list_games(league: str, name: str, between: str) -> Iterator[str]:
@@ -164,7 +171,7 @@ def write_tournament(
     """Files and page of a tournament, into a new directory."""
     with _chosen(league, name) as (store, chosen):
         terms, games = store.terms(chosen), store.games(chosen)
-        world = _stored_world(store, chosen, league)
+        world = stored_world(store.terms(chosen)["game"], league)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunDirectoryError(f"{out} is not an empty directory: choose another --out")
     said = standings(list(terms["players"]), games, confidence, order=order)
@@ -236,12 +243,6 @@ def print_response(
     )
     for line in response_lines(found, confidence):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _stored_world(store: LeagueStore, name: str, league: str) -> LeagueWorld:
-    game: str = store.terms(name)["game"]
-    check_game(game, league)
-    return open_world(game)
 
 
 @contextmanager

@@ -10,13 +10,15 @@ from typing import Any
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 
 from mas.core.environment import Environment
 from mas.core.errors import RunDirectoryError
-from mas.league.match import PlayedGame, replay
+from mas.league.match import PlayedGame
+from mas.league.page_parts import TEMPLATES, difference_tables, game_steps, payoffs, win_rates
 from mas.league.payoff import Payoff
 from mas.league.standings import Standings
-from mas.league.tables import difference_cells, notes
+from mas.league.tables import notes
 from mas.observe.files import text_cell, write_bytes_atomic, write_text_atomic
 
 COLUMNS = (
@@ -102,30 +104,23 @@ def payoff_csv(payoff: Payoff) -> str:
 def tournament_page(
     name: str, terms: Mapping[str, Any], table: Standings, games: Sequence[PlayedGame], game: Environment, replays: int
 ) -> str:
-    """The page: ladder, payoffs as a heat map, replays to step through; no script, nothing loaded from elsewhere."""
-    template = resources.files("mas.league").joinpath("tournament.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    shown = _shown(games, replays)
-    return environment.from_string(template).render(
+    """The page: ladder, heat maps of win rates and payoffs, replays; no script, nothing from elsewhere."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    palette = resources.files("mas.observe").joinpath("palette.css").read_text(encoding="utf-8")
+    return environment.get_template("tournament.html").render(
         name=name,
         terms=terms,
         games=len(games),
-        rows=table.standings,
+        table=table,
         files=FILES,
         notes=notes(table),
-        confidence=table.confidence,
-        order=table.order,
-        players=[row.name for row in table.standings],
-        cells=_cells(table),
-        differences=[
-            (title, [(one.first, one.second, *difference_cells(one)) for one in comparisons])
-            for title, comparisons in (
-                ("In their own games", table.comparisons),
-                ("Against all others", table.against_others),
-            )
-            if comparisons
-        ],
-        replays=[(played, _steps(game, played)) for played in shown],
+        rates=win_rates(table, games),
+        payoffs=payoffs(table),
+        differences=difference_tables(table),
+        replays=[(played, game_steps(game, played)) for played in _shown(games, replays)],
+        styles=Markup(palette + (TEMPLATES / "tournament.css").read_text(encoding="utf-8")),
     )
 
 
@@ -139,32 +134,3 @@ def _shown(games: Sequence[PlayedGame], replays: int) -> list[PlayedGame]:
             found.append(game)
         seen[pair] += 1
     return found
-
-
-def _steps(game: Environment, played: PlayedGame) -> list[tuple[str, str]]:
-    """What was said at each step, and how it stood then; the first one is the beginning."""
-    boards = replay(game, played)
-    said = [""] * len(boards)
-    for move in played.moves:
-        text = f"{move.player}: {move.text or 'passes'}{'' if move.is_legal else ' (not a legal move)'}"
-        said[move.step + 1] = f"{said[move.step + 1]}\n{text}".strip()
-    return list(zip(said, boards, strict=True))
-
-
-def _cells(table: Standings) -> list[list[tuple[str, int, str]]]:
-    """The payoff matrix in the ladder's order: text, strength of the colour from -100 to 100, what is told of it."""
-    payoff = table.payoff
-    order = [payoff.players.index(row.name) for row in table.standings]
-    largest = max(1e-12, float(abs(payoff.mean).max()))
-    return [
-        [
-            (
-                f"{payoff.mean[i, j]:+.2f}" if payoff.games[i, j] else "",
-                round(100 * float(payoff.mean[i, j]) / largest) if payoff.games[i, j] else 0,
-                f"{payoff.players[i]} against {payoff.players[j]}: {int(payoff.games[i, j])} games, "
-                f"standard deviation {float(payoff.variance[i, j]) ** 0.5:.2f}",
-            )
-            for j in order
-        ]
-        for i in order
-    ]

@@ -179,6 +179,15 @@ def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
     return Scripted(makers[kind](game.rules.name.removeprefix(OPEN_SPIEL), *arguments))
 
 
+def has_solver(world: LeagueWorld) -> bool:
+    """Whether `solver` plays a world."""
+    from mas.scenarios.bridges.open_spiel_players import SOLVED
+
+    opened = world.open()
+    game = None if SEVERAL in opened.spec.name else game_below(opened)
+    return game is not None and game.rules.name in {f"{OPEN_SPIEL}{name}" for name in SOLVED}
+
+
 def _check_listed(world: LeagueWorld) -> None:
     """Refuse games in which nobody could play at random."""
     game = world.open()

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from sqlite3 import OperationalError
+from sqlite3 import Connection as FileConnection
+from sqlite3 import OperationalError, connect
 from typing import Any, Self
+from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import (
@@ -22,12 +24,15 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     insert,
+    inspect,
     select,
     update,
 )
 from sqlalchemy.engine import Connection, Row, RowMapping
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
 from mas.core.errors import ConfigError
@@ -69,6 +74,10 @@ Terms = Mapping[str, Any]
 """What a tournament is played by: game, players, games of a pairing, seed; plain values."""
 
 
+class NoLeagueError(ConfigError):
+    """A file of another program."""
+
+
 class LeagueStore:
     """Tournaments, their games and a league's members; for one process at a time to write."""
 
@@ -95,6 +104,31 @@ class LeagueStore:
                     connection.execute(CreateTable(table, if_not_exists=True))
         except (SQLAlchemyError, OSError, ImportError) as error:
             raise ConfigError(f"the league at {text} cannot be opened: {_first_line(error)}") from error
+        return cls(engine)
+
+    @classmethod
+    def read_only(cls, path: Path) -> Self:
+        """The league of a file, which stays as it is: nothing is written into it or made beside it.
+
+        Raises:
+            NoLeagueError: the file holds something else. ConfigError: it cannot be read.
+        """
+        # Without a log nobody writes, and SQLite needs none of the files that it would make beside the league.
+        is_still = not Path(f"{path}-wal").exists()
+        address = f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if is_still else ''}"
+
+        def connected() -> FileConnection:
+            made = connect(address, uri=True, timeout=_PATIENCE_S)
+            made.execute("PRAGMA trusted_schema=OFF")
+            return made
+
+        engine = create_engine("sqlite://", creator=connected, poolclass=NullPool)
+        try:
+            missing = _TABLES.tables.keys() - set(inspect(engine).get_table_names())
+        except SQLAlchemyError as error:
+            raise ConfigError(f"the league at {path} cannot be read: {_first_line(error)}") from error
+        if missing:
+            raise NoLeagueError(f"{path} is no league: it has no table {min(missing)!r}")
         return cls(engine)
 
     def begin(self, tournament: str, terms: Terms) -> None:
@@ -177,6 +211,12 @@ class LeagueStore:
                 .order_by(_GAMES.c.round, _GAMES.c.number, _GAMES.c.id)
             ).all()
         return {str(row.id): _game_of(row) for row in rows}
+
+    def counts(self) -> dict[str, int]:
+        """Tournament -> games kept, those that are damaged too."""
+        with self._transaction() as of:
+            grouped = select(_GAMES.c.tournament, func.count()).group_by(_GAMES.c.tournament)
+            return {str(name): int(count) for name, count in of.execute(grouped).all()}
 
     def ids(self, tournament: str) -> set[str]:
         return {game.id for game in self.games(tournament)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from mas.config.access import Access, option_accesses, player_accesses
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError
-from mas.league.games import said_options
+from mas.league.games import LeagueWorld, open_world, said_options
 from mas.scenarios.bridges import PREFIX
 
 
@@ -47,6 +47,16 @@ def check_game(game: str, league: str) -> None:
         ConfigError: an id that cannot be read, or that names code.
     """
     check_accesses(accesses_of_game(game), f"league {league}")
+
+
+def stored_world(game: str, league: str) -> LeagueWorld:
+    """A game that a league names.
+
+    Raises:
+        TrustError, ConfigError: as `check_game` and `open_world`.
+    """
+    check_game(game, league)
+    return open_world(game)
 
 
 def accesses_of_game(game: str) -> list[Access]:

@@ -127,11 +127,10 @@ class SeatPlay:
             say(Text(_possible(legal), style="dim"))
         while line := self._read_line():
             typed = line.strip()
-            if legal is None or typed in legal or not (legal or typed):
-                return typed
-            if (action := _meant(environment, seat, typed, legal)) is not None:
-                return action
-            say(Text(f"{quoted(typed)} is not possible now. {_possible(legal)}", style="red"))
+            try:
+                return action_of(environment, seat, typed, legal)
+            except ConfigError as error:
+                say(Text(str(error), style="red"))
         return None
 
     def _chosen(self) -> dict[str, str]:
@@ -152,6 +151,23 @@ class SeatPlay:
                 self._console.print(
                     Text(f"{seat}: {quoted(actions[seat])} was not legal; the turn is spent", style="red")
                 )
+
+
+def action_of(environment: Environment, seat: str, typed: str, legal: Sequence[str] | None) -> str:
+    """The action that a person means.
+
+    Args:
+        legal: of that seat; None: they cannot be listed, so that the game decides.
+
+    Raises:
+        ConfigError: it is not possible now; says what is.
+    """
+    if legal is None or typed in legal or not (legal or typed):
+        return typed
+    action = _meant(environment, seat, typed, legal)
+    if action is None:
+        raise ConfigError(f"{quoted(typed)} is not possible now. {_possible(legal)}")
+    return action
 
 
 def _meant(environment: Environment, seat: str, typed: str, legal: Sequence[str]) -> str | None:

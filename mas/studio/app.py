@@ -1,5 +1,8 @@
 """The studio as an application, put together from its route modules."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -11,16 +14,22 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
-from mas.studio import compare, downloads, overview, player, teams
+from mas.studio import compare, downloads, league_pages, overview, player, teams
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
 
 _RUNNING = 32
-_PALETTE = FOLDER.parent / "observe" / "palette.css"
+_SHARED = (FOLDER.parent / "observe" / "palette.css", FOLDER.parent / "league" / "tournament.css")
+"""Styles that other pages of mas have, too."""
 
 
 def build_app(
-    runs: Runs, *, hosts: frozenset[str] = LOCAL, key: str | None = None, served: str | None = None
+    runs: Runs,
+    *,
+    hosts: frozenset[str] = LOCAL,
+    key: str | None = None,
+    served: str | None = None,
+    plays: bool = False,
 ) -> Starlette:
     """The studio over some runs.
 
@@ -28,6 +37,7 @@ def build_app(
         hosts: names that the server is known by, see `known_hosts`.
         key: the password that browsers must give; None: everybody on this machine may ask.
         served: address of a `mas serve` to chat with, as `served_address` gives it; None: there is no chat.
+        plays: people may play games, which also `served` allows.
 
     Raises:
         ConfigError: `served` is no address of this machine.
@@ -38,6 +48,12 @@ def build_app(
 
     routes += player.routes(studio)
     routes += teams.routes(studio)
+    routes += league_pages.routes(studio)
+
+    if plays or served is not None:
+        from mas.studio import play  # openskill and scipy take a second to import
+
+        routes += play.routes(studio)
 
     if served is not None:
         from mas.studio import chat  # openai takes a second to import
@@ -45,7 +61,7 @@ def build_app(
         routes += chat.routes(studio, chat.served_address(served))
 
     routes += [
-        Route("/static/palette.css", lambda request: FileResponse(_PALETTE), methods=["GET"]),
+        *(Route(f"/static/{path.name}", _file(path), methods=["GET"]) for path in _SHARED),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
 
@@ -64,3 +80,7 @@ def build_app(
     )
     app.state.gate = ConnectionGate(running=_RUNNING, waiting=_RUNNING)
     return app
+
+
+def _file(path: Path) -> Callable[[Request], Response]:
+    return lambda request: FileResponse(path)

@@ -2,15 +2,14 @@
 
 The studio forwards to one address of this machine, which the command line names, and to no other: it follows no
 redirect and uses no proxy. Without that address there are no such pages. What may be sent comes from a page of this
-studio: beside the `Origin` that `Guard` checks, the request has the page's token, and is of the same site.
+studio, see `PageRequests`.
 """
 
 import asyncio
 import ipaddress
 import os
-import secrets
 from collections.abc import AsyncIterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -22,18 +21,16 @@ from starlette.routing import Route
 
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
+from mas.studio.page_requests import PageRequests
 from mas.studio.site import Link, Studio
 
-_BODY, _MOST_TURNS = 256 * 1024, 200
+_MOST_TURNS = 200
 _ANSWER = 1_000_000
 """Characters of an answer; what is behind them is not shown."""
 _AT_ONCE = 4
 _CONNECT_S, _ANSWER_S = 5.0, 600.0
 _TEAM = "team:"
 _KINDS = ("team", "adapter", "base")
-
-
-T = TypeVar("T")
 
 
 class ChatTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +98,7 @@ class _ChatPages:
 
     def __init__(self, studio: Studio, served: str) -> None:
         self._studio, self._served = studio, served
-        self._token = secrets.token_urlsafe(24)
+        self._requests = PageRequests()
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     def _client(self) -> AsyncOpenAI:
@@ -129,12 +126,12 @@ class _ChatPages:
             problem = self._said(error)
         models.sort(key=lambda one: _KINDS.index(one["kind"]) if one["kind"] in _KINDS else len(_KINDS))
         return self._studio.page(
-            request, "chat.html", models=models, problem=problem, served=self._served, token=self._token
+            request, "chat.html", models=models, problem=problem, served=self._served, token=self._requests.token
         )
 
     async def answer(self, request: Request) -> Response:
         """The next answer of a conversation, line by line in JSON: parts of it, what members say, or a problem."""
-        question = await self._read(request, ChatQuestion)
+        question = await self._requests.read(request, ChatQuestion)
         if len(question.messages) > _MOST_TURNS:
             raise HTTPException(413, f"a conversation has {_MOST_TURNS} messages at most")
         if self._places.locked():
@@ -180,7 +177,7 @@ class _ChatPages:
 
     async def questions(self, request: Request) -> Response:
         """Questions that wait for a person, asked for again every few seconds by the page."""
-        return self._studio.page(request, "questions.html", served=self._served, token=self._token)
+        return self._studio.page(request, "questions.html", served=self._served, token=self._requests.token)
 
     async def open_questions(self, request: Request) -> Response:
         """The open questions, the oldest first."""
@@ -200,36 +197,13 @@ class _ChatPages:
 
     async def answer_question(self, request: Request) -> Response:
         """A person's answer."""
-        answer = await self._read(request, PersonAnswer)
+        answer = await self._requests.read(request, PersonAnswer)
         try:
             async with self._client() as client:
                 await client.post(f"/questions/{quote(answer.id, safe='')}", cast_to=object, body={"text": answer.text})
         except OpenAIError as error:
             return JSONResponse({"problem": self._said(error)})
         return JSONResponse({"problem": None})
-
-    async def _read(self, request: Request, kind: type[T]) -> T:
-        """The body of a request that a page of this studio sent.
-
-        Raises:
-            HTTPException: 403, another page sent it; 400, 413 or 415, it is no such question.
-        """
-        token = request.headers.get("x-studio-token", "")
-        if not secrets.compare_digest(token.encode(), self._token.encode()):
-            raise HTTPException(403, "the page is of another start of the studio: load it again")
-        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise HTTPException(403, "this is only for pages of this studio")
-        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise HTTPException(415, "a question is sent as JSON")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _BODY:
-                raise HTTPException(413, f"the question is longer than {_BODY:,} bytes")
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise HTTPException(400, f"this is no question: {str(error)[:200]}") from None
 
     def _said(self, error: OpenAIError) -> str:
         """What went wrong, for the page: what the server says of it, and never a key."""

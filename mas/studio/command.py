@@ -9,34 +9,42 @@ import typer
 from mas.core.errors import RunDirectoryError
 from mas.observe.trust_option import Trust
 
-_RUNS = Path("runs")
+_USUAL = (Path("runs"), Path("league.db"))
 
 
 def studio(
     places: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN]...", help="run directories, or folders with some below them; default: runs"),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="run directories, folders with some below them, leagues; default: runs, league.db",
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
     trust: Trust = False,
+    play: Annotated[
+        bool, typer.Option("--play", help="people may play against players of leagues, which --serve allows, too")
+    ] = False,
     served: Annotated[
         str | None, typer.Option("--serve", help="a mas serve of this machine to chat with: http://127.0.0.1:8000")
     ] = None,
 ) -> None:
-    """Show runs in a browser, while they train and afterwards: curves, comparisons, and what each number means.
+    """Show runs and leagues in a browser, while they train and afterwards: curves, comparisons, ladders, games.
 
     Nothing is written into a run. With MAS_API_KEY in the environment, browsers ask for it as a password.
     """
     for place in places or []:
-        if not place.is_dir():
-            raise RunDirectoryError(f"{place} is no directory: name a run, or a folder with runs below it")
+        if not place.is_dir() and not (place.is_file() and place.suffix == ".db"):
+            raise RunDirectoryError(
+                f"{place} is no directory: name a run, a folder with runs below it, or the file of a league (.db)"
+            )
     from mas.endpoint.address import bind, known_hosts
 
     key = os.environ.get("MAS_API_KEY") or None
     with bind(host, port, has_key=key is not None) as listener:
         from mas.studio.serving import serve
 
-        serve(places or [_RUNS], listener, known_hosts(host), key, served)
+        serve(places or _USUAL, listener, known_hosts(host), key, served, plays=play)

@@ -17,13 +17,18 @@ X_LABELS = {False: "training steps", True: "sampled tokens"}
 
 
 class FigureLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a figure: N points; `colour` is the number of a class `series-N`, `dash` 0 to 2."""
+    """One line of a figure: N points; `colour` is the number of a class `series-N`, `dash` 0 to 2.
+
+    `lows`, `highs`: where the band around the line ends at each point; empty: it has none.
+    """
 
     name: str
     colour: int
     dash: int
     xs: Sequence[float]
     ys: Sequence[float]
+    lows: Sequence[float] = ()
+    highs: Sequence[float] = ()
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,28 +55,36 @@ class FigureSection(msgspec.Struct, frozen=True, kw_only=True):
     figures: Sequence[Figure]
 
 
-def line_of(name: str, number: int, points: Sequence[tuple[float, float]]) -> FigureLine:
-    """A line with the n-th look, thinned to `MOST_POINTS`."""
-    kept = _thin(points)
+def line_of(
+    name: str, number: int, points: Sequence[tuple[float, float]], band: Sequence[tuple[float, float]] = ()
+) -> FigureLine:
+    """A line with the n-th look, thinned to `MOST_POINTS`.
+
+    Args:
+        band: the least and the greatest value at each point.
+    """
+    kept = _kept(points)
     return FigureLine(
         name=name,
         colour=number % SERIES_COLOURS,
         dash=number // SERIES_COLOURS % _DASHES,
-        xs=[x for x, _ in kept],
-        ys=[y for _, y in kept],
+        xs=[points[at][0] for at in kept],
+        ys=[points[at][1] for at in kept],
+        lows=[band[at][0] for at in kept] if band else (),
+        highs=[band[at][1] for at in kept] if band else (),
     )
 
 
-def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+def _kept(points: Sequence[tuple[float, float]]) -> Sequence[int]:
     """The first and last point of all, and the least and greatest of equally long stretches, in order."""
     if len(points) <= MOST_POINTS:
-        return points
+        return range(len(points))
     stretch = -(-len(points) // (MOST_POINTS // 2 - 1))
     kept = {0, len(points) - 1}
     for begin in range(0, len(points), stretch):
         places = range(begin, min(begin + stretch, len(points)))
         kept |= {min(places, key=lambda at: points[at][1]), max(places, key=lambda at: points[at][1])}
-    return [points[at] for at in sorted(kept)]
+    return sorted(kept)
 
 
 def over_tokens(columns: MetricColumns, points: Points) -> list[tuple[float, float]]:

@@ -44,7 +44,8 @@ def routes(studio: Studio) -> list[Route]:
 
     def every(request: Request) -> Response:
         rows = sorted((row_of(run) for run in studio.runs.all()), key=lambda row: -row.changed_s)
-        return studio.page(request, "overview.html", rows=rows, places=studio.runs.places)
+        leagues = studio.leagues.rows()
+        return studio.page(request, "overview.html", rows=rows, places=studio.runs.places, leagues=leagues)
 
     def one(request: Request) -> Response:
         run = studio.run_of(request)

@@ -14,11 +14,10 @@ from starlette.routing import Route
 from mas.core.naming import agent_of
 from mas.observe.turn_records import CandidateTurn, Decision
 from mas.studio.episodes import SOURCES, EpisodeIndexes, EpisodeStep, Filter, Listed, RunEpisodes
+from mas.studio.paging import page_of, query_of
 from mas.studio.runs import Run
 from mas.studio.site import Link, Studio
 
-PAGE = 50
-"""Episodes of a page of the list."""
 _NEAR = 30
 """Steps before and after the current one that have a link."""
 _COMPARED = 16
@@ -76,17 +75,6 @@ class ShownCandidate:
     likelihood: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A page of the list. `first`: of all that are listed, from 1."""
-
-    number: int
-    pages: int
-    first: int
-    last: int
-    total: int
-
-
 def routes(studio: Studio) -> list[Route]:
     """`/runs/{run}/episodes`, `…/episodes/{key}`, and how many there are, for pages that wait for more."""
     studio.run_links.append(Link("Episodes", "/episodes"))
@@ -108,7 +96,7 @@ def routes(studio: Studio) -> list[Route]:
             page=page,
             is_recorded=any(one.is_whole for one in found.listed),
             choices=_choices(found),
-            query=_query(request.query_params),
+            query=query_of(request.query_params),
             looks=run.looks,
             names=SOURCES,
         )
@@ -146,14 +134,6 @@ def filter_of(query: Mapping[str, str]) -> Filter:
     )
 
 
-def page_of(number: str, total: int) -> Page:
-    """The page with this number, or the nearest that there is."""
-    pages = max(1, math.ceil(total / PAGE))
-    wanted = int(number) if number.isdecimal() and len(number) < 12 else 1
-    here = min(max(1, wanted), pages)
-    return Page(number=here, pages=pages, first=(here - 1) * PAGE + 1, last=min(here * PAGE, total), total=total)
-
-
 def _choices(found: RunEpisodes) -> Mapping[str, Sequence[str]]:
     """What the filter can be set to: what there is, in order of appearance."""
     roles = dict.fromkeys(role for one in found.listed for role in one.head.roles)
@@ -162,10 +142,6 @@ def _choices(found: RunEpisodes) -> Mapping[str, Sequence[str]]:
         "outcomes": ["solved", "not solved", "failed"],
         "sources": list(dict.fromkeys(one.source for one in found.listed)),
     }
-
-
-def _query(query: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    return [(name, value) for name, value in query.items() if name != "page" and value]
 
 
 def _stage(run: Run, found: RunEpisodes, listed: Listed, wanted: str) -> dict[str, Any]:

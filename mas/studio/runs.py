@@ -4,7 +4,8 @@ import hashlib
 import re
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,7 @@ class Run:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path, self.name = path, name
-        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-40:].strip("-")
-        self.key = f"{plain or 'run'}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+        self.key = key_of(path, name, "run")
         self._columns = MetricColumns()
         self._config: tuple[object, Mapping[str, Any]] = (None, {})
         self._team: tuple[object, TeamSpec | None] = (None, None)
@@ -151,16 +151,28 @@ class Runs:
         return known.get(key) or next((run for run in self.all() if run.key == key), None)
 
     def _find(self) -> list[tuple[Path, str]]:
-        found: list[tuple[Path, str]] = []
-        for place in self.places:
-            waiting = [(place, str(place) if (place / CONFIG_FILE).is_file() else "", 0)]
-            while waiting and len(found) < _MOST:
-                path, name, depth = waiting.pop()
-                if (path / CONFIG_FILE).is_file():
-                    found.append((path, name))
-                elif depth < _DEPTH:
-                    waiting += [(below, f"{name}/{below.name}".strip("/"), depth + 1) for below in _folders(path)]
-        return found
+        return list(islice((one for one in folders_below(self.places) if (one[0] / CONFIG_FILE).is_file()), _MOST))
+
+
+def folders_below(places: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Some folders and all below them, a few levels deep, each with its name; what is below a run is left out."""
+    for place in places:
+        waiting = [(place, str(place) if (place / CONFIG_FILE).is_file() else "", 0)]
+        while waiting:
+            path, name, depth = waiting.pop()
+            yield path, name
+            if depth < _DEPTH and not (path / CONFIG_FILE).is_file():
+                waiting += [(below, f"{name}/{below.name}".strip("/"), depth + 1) for below in _folders(path)]
+
+
+def key_of(path: Path, name: str, plain: str) -> str:
+    """What names a run or a league in addresses: letters, digits and `-`, the same as long as it has its place.
+
+    Args:
+        plain: stands for a name without letters.
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-40:].strip("-")
+    return f"{words or plain}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
 
 
 def _state(path: Path) -> tuple[int, int, int]:

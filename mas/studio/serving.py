@@ -20,11 +20,13 @@ def serve(
     hosts: frozenset[str],
     key: str | None,
     served: str | None = None,
+    *,
+    plays: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM comes.
 
     Args:
-        places: of `Runs`. hosts, key, served: of `build_app`.
+        places: of `Runs`. hosts, key, served, plays: of `build_app`.
 
     Raises:
         ConfigError: `served` is no address of this machine.
@@ -36,7 +38,8 @@ def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-        async with running(build_app(runs, hosts=hosts, key=key, served=served), listener, drain_s=1.0) as address:
+        app = build_app(runs, hosts=hosts, key=key, served=served, plays=plays)
+        async with running(app, listener, drain_s=1.0) as address:
             count = len(runs.all())
             said = f"studio of {count} {'run' if count == 1 else 'runs'}: {address}\nCtrl-C ends it"
             console.print(Text(said), soft_wrap=True)

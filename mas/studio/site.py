@@ -19,6 +19,7 @@ from mas.endpoint.address import check_host
 from mas.endpoint.errors import Refused
 from mas.observe.charts import SERIES_COLOURS
 from mas.observe.progress import format_number
+from mas.studio.leagues import LeagueFile, Leagues
 from mas.studio.runs import Run, Runs
 
 FOLDER = Path(__file__).parent
@@ -55,19 +56,25 @@ class Studio:
     """One studio.
 
     Attributes:
-        runs: the run directories.
+        runs: the run directories. leagues: the leagues beside them.
         hosts: names that the server is known by, see `known_hosts`.
         key: what browsers must send as the password of HTTP Basic authentication; None: everybody on this machine may
             ask.
+        plays: whether people play games here.
         links: the navigation of all pages; run_links: that of the pages of one run.
     """
 
     runs: Runs
     hosts: frozenset[str]
     key: str | None = None
+    plays: bool = False
     links: list[Link] = field(default_factory=list)
     run_links: list[Link] = field(default_factory=list)
     templates: jinja2.Environment = field(default_factory=lambda: environment())
+    leagues: Leagues = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leagues = Leagues(self.runs.places)
 
     def page(self, request: Request, template: str, /, status: int = 200, **values: object) -> HTMLResponse:
         """A template as an answer; `run` among the values shows the navigation of that run."""
@@ -86,11 +93,23 @@ class Studio:
             raise HTTPException(404, f"there is no run {key[:80]!r} here; the first page lists all")
         return run
 
+    def league_of(self, request: Request) -> LeagueFile:
+        """The league that the path names: `{league}` in a route is its key.
+
+        Raises:
+            HTTPException: 404, there is none.
+        """
+        key = request.path_params["league"]
+        league = self.leagues.find(key)
+        if league is None:
+            raise HTTPException(404, f"there is no league {key[:80]!r} here; the first page lists all")
+        return league
+
 
 def environment() -> jinja2.Environment:
     """Templates of the studio: what they show is escaped, and its control characters are written out."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        loader=jinja2.FileSystemLoader([FOLDER / "templates", FOLDER.parent / "league"]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,6 +1,7 @@
 """The league's demonstration at a small size: what it leaves behind, and that it goes on where it was."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,7 +32,7 @@ class Outline(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.headings, self.cells, self.figures = list[str](), {"heat": list[str](), "": list[str]()}, 0
+        self.headings, self.cells, self.figures = list[str](), defaultdict[str, list[str]](list), 0
         self._in, self._table, self.children = "", "", list[list[str]]()
         self.feed(page)
 
@@ -67,10 +68,12 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     assert str(out / "index.html") in said.getvalue()
 
     page = Outline((out / "index.html").read_text())
-    assert page.headings == ["Ladder", "Who gets what from whom", "Who differs from whom", "Games, move by move"]
-    assert names <= set(page.cells[""])
+    pairs = ["Who wins against whom", "Who gets what from whom", "Who differs from whom"]
+    assert page.headings == ["Ladder", *pairs, "Games, move by move"]
+    assert names <= set(page.cells["ladder"])
     assert names <= set(page.cells["heat"])
     assert sum(cell[:1] in "+-" for cell in page.cells["heat"]) == 5 * 4, "all pairs, and nobody against itself"
+    assert sum(cell[-1:] == "%" for cell in page.cells["heat"]) == 5 * 4
     assert page.figures >= 10 * 3, "a game of each pairing has two moves or three"
     assert all("caption" not in children[1:] for children in page.children), "a caption comes first in its table"
     assert "<script" not in (out / "index.html").read_text()

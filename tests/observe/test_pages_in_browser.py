@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from started import COMMAND
 
-from mas.league import export
+from mas.league import page_parts
 from mas.league.demo import GAME
 from mas.league.export import export_tournament
 from mas.league.games import open_world
@@ -133,7 +133,7 @@ def attacked_league(league: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     terms = {"game": GAME, "players": dict.fromkeys(names, ATTACK), "games": 4, "seed": 0, "rounds": 0}
     out = tmp_path_factory.mktemp("attacked")
     with pytest.MonkeyPatch.context() as patch:  # in a replay, what is not legal ends the game
-        patch.setattr(export, "replay", lambda game, played: [ATTACK] * (2 + max(m.step for m in played.moves)))
+        patch.setattr(page_parts, "replay", lambda game, played: [ATTACK] * (2 + max(m.step for m in played.moves)))
         export_tournament(ATTACK, terms, standings(names, attacked), attacked, open_world(GAME).open(), out, 1)
     return out
 

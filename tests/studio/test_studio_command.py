@@ -38,7 +38,7 @@ def test_the_command_says_what_is_wrong(
     monkeypatch.delenv("MAS_API_KEY", raising=False)
     missing = mas("studio", str(tmp_path / "none"))
     assert missing.code == 2
-    assert "is no directory: name a run, or a folder with runs below it" in missing.err
+    assert "is no directory: name a run, a folder with runs below it, or the file of a league (.db)" in missing.err
     public = mas("studio", str(tmp_path), "--host", "0.0.0.0")
     assert public.code == 2
     assert "--host 0.0.0.0 lets other machines ask, and there is no key" in public.err

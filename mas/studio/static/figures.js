@@ -65,7 +65,7 @@ function paint(element) {
   const plot = element.querySelector(".plot");
   const width = Math.max(plot.clientWidth, 200);
   const x = scale(figure.lines.flatMap((line) => line.xs), null, LEFT, width - RIGHT, true);
-  const y = scale(figure.lines.flatMap((line) => line.ys), figure.range, HEIGHT - BOTTOM, TOP, false);
+  const y = scale(figure.lines.flatMap((line) => [...line.ys, ...line.lows, ...line.highs]), figure.range, HEIGHT - BOTTOM, TOP, false);
   const svg = node("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": described(figure) });
   for (const tick of ticks(y.low, y.high, 4)) {
     svg.append(node("line", { class: "gridline", x1: LEFT, x2: width - RIGHT, y1: y.at(tick), y2: y.at(tick) }));
@@ -75,6 +75,7 @@ function paint(element) {
     svg.append(node("text", { class: "tick middle", x: x.at(tick), y: HEIGHT - BOTTOM + 17 }, short(tick)));
   }
   svg.append(node("text", { class: "axis", x: LEFT, y: HEIGHT - 3 }, `${figure.unit}, over ${figure.x_label}`));
+  for (const line of figure.lines) if (line.lows.length) drawBand(svg, line, x, y);
   for (const line of figure.lines) drawLine(svg, line, x, y);
   const cursor = node("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   svg.append(cursor);
@@ -92,6 +93,19 @@ function paint(element) {
     cursor.setAttribute("visibility", "hidden");
     fillLegend(element, null);
   });
+}
+
+// From the least to the greatest of the runs that a line is the mean of.
+function drawBand(svg, line, x, y) {
+  const at = (values) => line.xs.map((value, index) => [value, values[index]]).filter(([, value]) => value !== null);
+  const points = [...at(line.lows), ...at(line.highs).reverse()].map(([px, py]) => `${x.at(px).toFixed(1)} ${y.at(py).toFixed(1)}`);
+  if (points.length) svg.append(node("path", { class: `band series-${line.colour}`, d: `M${points.join("L")}Z` }));
+}
+
+// The value of a point, with the ends of its band.
+function told(line, index) {
+  const value = short(line.ys[index]);
+  return line.lows.length ? `${value} (${short(line.lows[index])} to ${short(line.highs[index])})` : value;
 }
 
 function drawLine(svg, line, x, y) {
@@ -118,7 +132,7 @@ function fillLegend(element, at) {
   const entries = figure.lines.map((line) => {
     const index = at === null ? line.xs.length - 1 : line.xs.indexOf(at);
     const entry = html("li");
-    const value = index < 0 ? "–" : short(line.ys[index]);
+    const value = index < 0 ? "–" : told(line, index);
     entry.append(html("i", `key series-${line.colour} dash-${line.dash}`), line.name, html("b", "", value));
     return entry;
   });
@@ -132,7 +146,7 @@ function fillTable(element) {
   figure.lines.forEach((line, column) => {
     line.xs.forEach((x, index) => {
       if (!rows.has(x)) rows.set(x, new Array(figure.lines.length).fill(undefined));
-      rows.get(x)[column] = line.ys[index];
+      rows.get(x)[column] = told(line, index);
     });
   });
   const table = html("table");
@@ -142,7 +156,7 @@ function fillTable(element) {
   const body = html("tbody");
   for (const x of [...rows.keys()].sort((a, b) => a - b)) {
     const row = html("tr");
-    row.append(html("td", "num", short(x)), ...rows.get(x).map((value) => html("td", "num", short(value))));
+    row.append(html("td", "num", short(x)), ...rows.get(x).map((value) => html("td", "num", value ?? "")));
     body.append(row);
   }
   const top = html("thead");
@@ -158,7 +172,7 @@ function fillTable(element) {
 function described(figure) {
   const lines = figure.lines.map((line) => {
     const last = line.xs.length - 1;
-    return `${line.name} from ${short(line.ys[0])} at ${short(line.xs[0])} to ${short(line.ys[last])} at ${short(line.xs[last])}`;
+    return `${line.name} from ${short(line.ys[0])} at ${short(line.xs[0])} to ${told(line, last)} at ${short(line.xs[last])}`;
   });
   return `${figure.title}, ${figure.unit} over ${figure.x_label}: ${lines.join("; ")}`;
 }

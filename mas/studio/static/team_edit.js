@@ -1,5 +1,7 @@
 // The editor: the text is the team. A change of the form goes to the server with the text, and a new text comes back;
 // whatever the text becomes is checked there. The server keeps nothing.
+import { draggable } from "/static/team_drag.js";
+
 const text = document.getElementById("text"), form = document.getElementById("form");
 const numbers = document.getElementById("numbers"), drawing = document.getElementById("drawing");
 const problems = document.getElementById("problems"), state = document.getElementById("state");
@@ -51,7 +53,7 @@ function keep(before) {
 
 function show({ problems: found, svg, form: html, name: called }) {
   name = called || "team";
-  if (svg) drawing.innerHTML = svg;
+  if (svg) picture.redraw(svg);
   form.disabled = !html;
   if (html) replace(lastForm = html);
   document.getElementById("form-note").textContent = html
@@ -163,14 +165,27 @@ function add(adding) {
   });
 }
 
-drawing.addEventListener("click", (event) => {
-  const agent = event.target.closest(".agent")?.dataset.node;
-  const role = [...form.querySelectorAll("details")].find((one) => one.dataset.role === agent);
-  if (!role) return;
-  role.open = true;
-  role.querySelector("summary").focus();
-  role.scrollIntoView({ block: "center" });
+const back = document.getElementById("put-back");
+const picture = draggable(drawing, {
+  onOpen(agent) {
+    const role = [...form.querySelectorAll("details")].find((one) => one.dataset.role === agent);
+    if (!role) return;
+    role.open = true;
+    role.querySelector("summary").focus();
+    role.scrollIntoView({ block: "center" });
+  },
+  onEdge(source, target, isBack) {
+    const loop = document.getElementById("new-loop");
+    if (!isBack || !loop) return change({ do: "add_edge", source, target });
+    document.getElementById("new-source").value = source;
+    document.getElementById("new-target").value = target;
+    loop.focus();
+    say("This edge leads back: say how often at most, and press Enter", "muted");
+  },
+  onMove(count) { back.disabled = !count; },
 });
+back.addEventListener("click", () => picture.putBack());
+picture.redraw("");
 
 let typed = text.value;
 text.addEventListener("input", () => {

@@ -1,4 +1,5 @@
-// Steps through the messages of an episode: the current one is shown, and its edges are lit on the drawing.
+// Steps through the messages of an episode, or the moves of a game: the current one is shown, and its edges are lit on
+// the drawing, where there is one.
 const player = document.querySelector(".player");
 const messages = [...player.querySelectorAll(".message")];
 const controls = player.querySelector(".controls");

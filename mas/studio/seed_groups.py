@@ -1,0 +1,76 @@
+"""Runs that differ in nothing but their seed: which of the chosen ones belong together, their mean and its spread."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from mas.studio.metric_columns import MetricColumns
+from mas.studio.runs import Run
+
+_OTHER = ("run_dir", "seed")
+"""Keys of a configuration that may differ within a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedGroup:
+    """Runs of one configuration, each with another seed; or a single run."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """Of a single run its own; else what the names begin with, and the number of seeds."""
+        names = [run.name for run in self.runs]
+        if len(names) == 1:
+            return names[0]
+        same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+        begin = "".join(letters[0] for letters in same).rstrip("-_ ./=0123456789")
+        return f"{begin or names[0]}, {len(names)} seeds"
+
+    @property
+    def seeds(self) -> str:
+        """The seeds, in the order of the runs."""
+        return ", ".join(str(run.option("seed")) for run in self.runs)
+
+
+def seed_groups(runs: Sequence[Run]) -> list[SeedGroup]:
+    """The groups in the order of their first runs. A run with a seed that its group has already begins another one: it
+    is the same experiment twice, and would make the spread too narrow."""
+    groups: dict[tuple[str, int], list[Run]] = {}
+    times: dict[tuple[str, str], int] = {}
+    for run in runs:
+        config = {key: value for key, value in run.config.items() if key not in _OTHER}
+        text = json.dumps(config, sort_keys=True, default=str) if config else run.key
+        seed = (text, str(run.option("seed")))
+        times[seed] = times.get(seed, 0) + 1
+        groups.setdefault((text, times[seed]), []).append(run)
+    return [SeedGroup(tuple(group)) for group in groups.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLine:
+    """N points, and of each the least and the greatest value of a single run."""
+
+    points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float]]
+
+
+def mean_line(columns: Sequence[MetricColumns], metric: str, tokens: Sequence[Mapping[int, float]] | None) -> MeanLine:
+    """The mean of a metric at the steps at which every run has a value.
+
+    Args:
+        tokens: of each run, step -> tokens spent by then: the place of a point is their mean. None: it is the step.
+    """
+    values = [dict(one.points(metric)) for one in columns]
+    steps = sorted(set(values[0]).intersection(*values[1:]))
+    rows = [[one[step] for one in values] for step in steps]
+    places = [float(step) if tokens is None else _mean([spent[step] for spent in tokens]) for step in steps]
+    return MeanLine(
+        [(place, _mean(row)) for place, row in zip(places, rows, strict=True)],
+        [(min(row), max(row)) for row in rows],
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
