@@ -19,8 +19,12 @@ from typing import Any
 
 IMAGES = Path(__file__).parents[1] / "images"
 WIDTH = 1100
-"""CSS pixels; a picture has one and a half times as many."""
+"""Of most windows, in CSS pixels."""
+SCALE = 1.5
+"""Pixels of a picture for each of them."""
 MOST_BYTES = 150_000
+_WAIT_MS = 300_000
+"""Longest wait for a page, on a machine that does other work, too."""
 _MAS = (sys.executable, "-m", "mas")
 _STEPS = ("train.steps=30", "train.target=null")
 TRAININGS: dict[str, tuple[str, ...]] = {
@@ -44,12 +48,14 @@ class Picture:
         path: of the page, below the studio's address, or a file of the folder of runs after `file:`.
         height: of the picture in CSS pixels.
         act: what is done on the page before the picture is taken.
+        width: of the window in CSS pixels.
         scheme: `light` or `dark`.
     """
 
     path: str
     height: int
     act: Act | None = None
+    width: int = WIDTH
     scheme: str = "light"
 
 
@@ -93,7 +99,7 @@ async def _ladder(page: Any) -> None:
 
 
 PICTURES = {
-    "runs": Picture(path="/", height=420),
+    "runs": Picture(path="/", height=460),
     "curves": Picture(path="/runs/{relay}", height=1000, act=_curves),
     "curves-dark": Picture(path="/runs/{relay}", height=1000, act=_curves, scheme="dark"),
     "metrics": Picture(path="/runs/{relay}/metrics", height=700),
@@ -102,8 +108,8 @@ PICTURES = {
     "episode": Picture(path="/runs/{relay}/episodes?source=recorded", height=1000, act=_first_episode),
     "teams": Picture(path="/teams", height=640),
     "team": Picture(path="/runs/{relay}/team", height=700, act=_message),
-    "editor": Picture(path="/teams/edit?from=plan_path/team", height=900, act=_checked),
-    "chat": Picture(path="/chat", height=640, act=_talk),
+    "editor": Picture(path="/teams/edit?from=plan_path/team", height=900, act=_checked, width=1300),
+    "chat": Picture(path="/chat", height=900, act=_talk),
     "report": Picture(path="file:runs/relay/report.html", height=1000),
     "league": Picture(path="file:cup/index.html", height=900, act=_ladder),
 }
@@ -161,19 +167,20 @@ async def take(browser: Any, name: str, address: str, folder: Path, out: Path) -
     """
     picture = PICTURES[name]
     context = await browser.new_context(
-        viewport={"width": WIDTH, "height": picture.height},
-        device_scale_factor=1.5,
+        viewport={"width": picture.width, "height": picture.height},
         color_scheme=picture.scheme,
         reduced_motion="reduce",
     )
     page = await context.new_page()
+    page.set_default_timeout(_WAIT_MS)
     is_file = picture.path.startswith("file:")
     path = picture.path if is_file else picture.path.format_map(await _keys(page, address))
     await page.goto((folder / path.removeprefix("file:")).as_uri() if is_file else address + path)
     if picture.act is not None:
         await picture.act(page)
     session = await context.new_cdp_session(page)
-    shot = await session.send("Page.captureScreenshot", {"format": "webp", "quality": 82})
+    clip = {"x": 0, "y": 0, "width": picture.width, "height": picture.height, "scale": SCALE}
+    shot = await session.send("Page.captureScreenshot", {"format": "webp", "quality": 82, "clip": clip})
     await context.close()
     image = base64.b64decode(shot["data"])
     if len(image) > MOST_BYTES:
