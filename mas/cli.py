@@ -55,6 +55,7 @@ PLACES: dict[str, CommandPlace] = {
         _LOOK,
         "mas.commands.check:check",
         "Run the contract suites on scenarios, roles, algorithms and teams of your own. Exit code 1 if one fails.",
+        True,
     ),
     "scenarios": CommandPlace(
         _LOOK,

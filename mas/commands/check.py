@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,10 +77,11 @@ def check(
     for part in found:
         if not quiet:
             console.print(Text.assemble((printable(part.name), "bold"), f"  {part.kind}"), soft_wrap=True)
-        for one in checked(part, overrides):
-            results.append(one)
-            if one.status != "ok" or not quiet:
-                console.print(_line(one, has_part=quiet), soft_wrap=True)
+        with nullcontext() if quiet else console.status("checking"):  # at a terminal alone: a suite takes seconds
+            for one in checked(part, overrides):
+                results.append(one)
+                if one.status != "ok" or not quiet:
+                    console.print(_line(one, has_part=quiet), soft_wrap=not console.is_terminal)
     failed = [one for one in results if one.status == "failed"]
     if not quiet:
         count = f"{len(results)} properties of {len(found)} part{'s' * (len(found) > 1)}"

@@ -42,9 +42,11 @@ def new(
     write_new(folder, files)
     for path in files:
         typer.echo(f"wrote {path}")
-    begin = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    typer.echo(f"train it: {begin}{filled(skeleton.train, names)}")
-    typer.echo(f"check it: {begin}{filled(skeleton.check, names)}")
+    begin = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    test = "pytest" if find_spec("pytest") else "pip install 'mas[test]' && pytest"
+    typer.echo("next:")
+    for command in (*begin, filled(skeleton.check, names), filled(skeleton.train, names), test):
+        typer.echo(f"  {command}")
 
 
 def checked_names(name: str) -> Names:

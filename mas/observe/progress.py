@@ -92,8 +92,8 @@ class TrainingProgress:
         self._bar.update(self._task, left=clock_time(left_s))
 
     def note(self, text: str) -> None:
-        """Print one line that stays, such as where a checkpoint is."""
-        self._console.print(Text(text), soft_wrap=True)
+        """Print a text that stays, such as where a checkpoint is: one line, at a terminal broken between words."""
+        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
         self._spoke_s = self._clock()
 
     def phase(self, what: str, done: int, of: int) -> None:

@@ -138,7 +138,7 @@ def _charts(lines: _Lines, plan: TeamPlan) -> tuple[Chart, ...]:
             x_label="training step",
             y_label=label,
             series=tuple(curve(name, [lines], metric) for name, metric in known.items()),
-            y_range=(0.0, 1.0) if label in ("success", "share of turns") else None,
+            y_range=(-0.02, 1.02) if label in ("success", "share of turns") else None,
         )
         for title, label, metrics in wanted
         if (known := {name: metric for name, metric in metrics.items() if _values(lines, metric)})

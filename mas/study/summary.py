@@ -84,7 +84,7 @@ def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
                     x_label="tokens, the prompt of every call",
                     y_label=_label(measure),
                     series=series,
-                    y_range=(0.0, 1.0) if measure == SUCCESS else None,
+                    y_range=(-0.02, 1.02) if measure == SUCCESS else None,
                     note="mean over seeds; the band is the least and the greatest",
                 )
             )

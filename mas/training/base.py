@@ -53,7 +53,10 @@ def open_base(
     text = load_text(setup.model, path)
     for role, spec in setup.team.roles.items():
         if spec.history and not text.chats:
-            note(f"role {role} has history: {spec.history}, which compact prompts do not show: take a model that chats")
+            note(
+                f"note: compact prompts, as the tiny base's, leave out the earlier answers of {role} (history: "
+                f"{spec.history}); a model that chats sees them"
+            )
     cluster = setup.cluster
     shard = Shard(rank, cluster.learners) if rank is not None and cluster.shard_base else None
     if setup.model.path != TINY:

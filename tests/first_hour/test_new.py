@@ -26,16 +26,27 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def commands_of(out: str) -> list[list[str]]:
+    """The commands that it names, in words."""
+    return [shlex.split(line) for line in out.partition("next:\n")[2].splitlines()]
+
+
+def test_without_pytest_the_next_commands_install_it(mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mas.commands.new.find_spec", lambda name: None)
+    assert commands_of(mas("new", "team", "mine", "--dir", str(tmp_path)).out)[-1] == [
+        *("pip", "install", "mas[test]", "&&", "pytest")
+    ]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_files_are_few_and_two_commands_are_named(
+def test_the_files_are_few_and_the_next_commands_are_named(
     kind: str, mas: Mas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran = mas("new", kind, "mine")
     assert ran.code == 0, ran.err
     assert names_in(tmp_path) == FILES[kind]
-    last = ran.out.splitlines()[-2:]
-    assert [line.partition(": mas ")[0] for line in last] == ["train it", "check it"]
+    assert [words[:2] for words in commands_of(ran.out)] == [["mas", "check"], ["mas", "train"], ["pytest"]]
     assert all("NAME" not in (tmp_path / name).read_text() for name in FILES[kind])
     assert all("CLASS" not in (tmp_path / name).read_text() for name in FILES[kind])
 
@@ -56,7 +67,7 @@ def test_the_commands_that_it_names_work(
     kind: str, mas: Mas, small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    train, check = (shlex.split(line.partition(": mas ")[2]) for line in mas("new", kind, "mine").out.splitlines()[-2:])
+    check, train, _ = (words[1:] for words in commands_of(mas("new", kind, "mine").out))
     short = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "algorithm.sampler.candidates=2"]
     ran = mas(*train, *short, *small_overrides)
     assert ran.code == 0, ran.err
@@ -121,5 +132,5 @@ def test_a_kind_that_there_is_not_is_refused(mas: Mas, tmp_path: Path) -> None:
 def test_commands_for_another_directory_begin_there(mas: Mas, tmp_path: Path) -> None:
     folder = tmp_path / "a project"
     out = mas("new", "team", "mine", "--dir", str(folder)).out
-    assert out.count(f"cd '{folder}' && mas ") == 2
+    assert commands_of(out)[0] == ["cd", str(folder)]
     assert names_in(folder) == FILES["team"]

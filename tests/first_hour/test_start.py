@@ -72,6 +72,7 @@ def cpu_of_s(pid: int) -> float:
         ("demo", "--tiny"),
         ("league", "table"),
         ("doctor", "scenario=relay"),
+        ("check", "at2po"),
     ],
 )
 def test_a_terminal_gets_its_first_word_within_a_second(words: tuple[str, ...], tmp_path: Path) -> None:

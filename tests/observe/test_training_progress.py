@@ -146,6 +146,17 @@ def test_a_terminal_shows_the_phase_and_an_estimate_before_the_first_step() -> N
     assert "sampled evaluation 3/40, 0:00:00" in stream.getvalue()
 
 
+def test_a_long_note_is_one_line_in_a_file_and_broken_between_words_at_a_terminal() -> None:
+    text = " ".join(["evaluation"] * 20)
+    for terminal, count in ((False, 1), (True, 3)):  # 219 characters; a terminal of 100 takes nine words of eleven each
+        target, stream = console(terminal=terminal)
+        progress = TrainingProgress(10, "Grid", console=target)
+        progress.note(text)
+        lines = stream.getvalue().splitlines()
+        assert len(lines) == count
+        assert " ".join(line.strip() for line in lines) == text
+
+
 def test_a_terminal_shows_steps_reward_with_its_course_success_tokens_and_the_rest() -> None:
     target, stream = console(terminal=True)
     with TrainingProgress(4, "Grid [team]", console=target) as progress:

@@ -107,3 +107,13 @@ async def test_the_list_is_filtered_and_leads_to_a_comparison(browser: Any, fini
         assert await page.locator("#chosen tbody tr").count() == 1
         await page.get_by_role("heading", name="Over tokens").first.wait_for()
         assert problems == []
+
+
+async def test_numbers_of_the_editor_stand_beside_their_lines(browser: Any, finished_run: Path) -> None:
+    async with studio_over(finished_run) as address, watched_page(browser) as (page, problems):
+        await page.goto(f"{address}/teams/edit")
+        await page.locator("#numbers div").nth(1).wait_for()
+        first, second = [(await page.locator("#numbers div").nth(number).bounding_box())["y"] for number in (0, 1)]
+        line = await page.locator("#text").evaluate("text => parseFloat(getComputedStyle(text).lineHeight)")
+        assert second - first == pytest.approx(line, abs=0.5)
+        assert problems == []
