@@ -254,7 +254,7 @@ def free_port() -> int:
     ("name", "why"),
     [
         ("ftp://host", "write the server's address"),
-        ("http://127.0.0.1:9(timeout=3)", "timeout: Extra inputs.*Possible: timeout_s, max_turns, key_env"),
+        ("http://127.0.0.1:9(timeout=3)", "timeout: Extra inputs.*Possible: timeout_s, max_turns, key_env, seat"),
         ("http://127.0.0.1:9(timeout_s=0)", "timeout_s: Input should be greater than 0"),
         ("http://127.0.0.1:9(key_env=NOT_SET_ANYWHERE)", "NOT_SET_ANYWHERE is not set"),
     ],
