@@ -111,7 +111,9 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
         elif isinstance(value, str) and value.startswith(_OPENENV):
             yield _environment_server(value.removeprefix(_OPENENV), key)
         elif isinstance(value, str) and value.startswith(_VERIFIERS):
-            yield Access("code", f"run the verifiers environment {_plain(value.removeprefix(_VERIFIERS))}", key, {key: value})
+            yield Access(
+                "code", f"run the verifiers environment {_plain(value.removeprefix(_VERIFIERS))}", key, {key: value}
+            )
         else:
             yield from _path_accesses(value, key, run)
 

@@ -191,7 +191,7 @@ class SeatSession:
             return written_error(error.code, str(error))
         except MasError as error:
             return written_error("EXECUTION_ERROR", str(error))
-        except Exception:  # the session goes on
+        except Exception:  # noqa: BLE001 - the session goes on
             _log.exception("a message could not be answered")
             return written_error("EXECUTION_ERROR", "the server failed; its log says why")
 

@@ -41,8 +41,8 @@ _WHY = 400
 
 
 class VerifiersOptions(Options):
-    """`python`: an interpreter with verifiers; None: the one that MAS_VERIFIERS_PYTHON names. `path`: a folder to import
-    the taskset from. `tasks`: of an endless taskset, or of a long one, so many. `max_turns`: answers after which an
+    """`python`: an interpreter with verifiers; None: that of MAS_VERIFIERS_PYTHON. `path`: a folder to import the
+    taskset from. `tasks`: of an endless taskset, or of a long one, so many. `max_turns`: answers after which an
     episode is over. `timeout_s`: seconds that the process may take to begin, and between two answers. All other options
     are those of the taskset."""
 
@@ -112,10 +112,10 @@ class VerifiersWorker:
         python = self.options.python or os.environ.get(VARIABLE)
         if not python:
             raise ConfigError(
-                f"{self.name}: name an interpreter with verifiers, verifiers:{taskset}(python=PATH), or set {VARIABLE}. "
-                "It is an environment of its own: python -m venv DIR && DIR/bin/pip install verifiers==0.4.0"
+                f"{self.name}: name a Python with verifiers, verifiers:{taskset}(python=PATH), or set {VARIABLE}: "
+                "python -m venv DIR && DIR/bin/pip install verifiers==0.4.0 makes one"
             )
-        self._log = tempfile.TemporaryFile("w+b")
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - closed with the process
         self._numbers = count()
         self._queues: dict[int, SimpleQueue[dict[str, Any]]] = {}
         hello: SimpleQueue[dict[str, Any]] = SimpleQueue()

@@ -26,7 +26,7 @@ import verifiers.v1 as vf
 from openai import AsyncOpenAI
 from verifiers.v1.clients import Client, EvalClientConfig, ModelContext
 from verifiers.v1.dialects.chat import message_to_wire
-from verifiers.v1.harnesses.null import NullHarness, NullHarnessConfig
+from verifiers.v1.harnesses.null import NullHarness
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.interception import server as interception
 from verifiers.v1.runtimes import ProgramResult
@@ -84,7 +84,7 @@ async def _result(opened: Any, dispatch: Any, call: Any) -> Any:
         return f"error: unknown tool {name!r}"
     try:
         return await call_mcp(opened, dispatch, name, json.loads(call.function.arguments))
-    except Exception as error:  # what a tool raises is its result
+    except Exception as error:  # noqa: BLE001 - what a tool raises is its result
         return f"error: {error}"
 
 
@@ -176,7 +176,9 @@ class Worker:
         await asyncio.gather(*self._episodes.values(), return_exceptions=True)
 
     async def _play(self, env: Any, number: int, task: Any) -> None:
-        context = ModelContext(model="policy", client=EvalClientConfig(base_url="http://127.0.0.1:9/v1", api_key_var="_"))
+        context = ModelContext(
+            model="policy", client=EvalClientConfig(base_url="http://127.0.0.1:9/v1", api_key_var="_")
+        )
         traces: list[str] = []
 
         def own(trace: Any) -> None:
@@ -196,7 +198,7 @@ class Worker:
                 if reward is not None
             }
             self.write(episode=number, rewards=rewards)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a taskset's code
             self.write(episode=number, error=f"{type(error).__name__}: {error}")
         finally:
             self._asked.pop(number, None)
