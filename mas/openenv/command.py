@@ -22,7 +22,7 @@ from mas.core.printable import printable
 from mas.core.scenario import Finite, Scenario, Split
 from mas.core.seeds import derive_seed
 from mas.endpoint.address import bind, known_hosts, known_origins
-from mas.endpoint.command import Entrance, on_signal
+from mas.endpoint.entrance import Entrance, on_signal
 from mas.league.games import STYLE, WORDS, LeagueWorld, full_options, open_world
 from mas.observe.trust_option import Trust
 from mas.openenv.game import OfferedWorld

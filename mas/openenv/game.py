@@ -159,7 +159,7 @@ class SeatGame:
             legal=seen.legal,
             terms=self._terms[seat],
             done=self.is_over,
-            success=self._environment.success() if self.is_over else None,
+            success=self._environment.success() if self.is_over and len(self._terms) == 1 else None,
         )
 
     def pay(self, seat: str) -> float:

@@ -25,7 +25,7 @@ from mas.core.errors import MasError
 from mas.core.version import VERSION
 from mas.endpoint.address import bind, check_host
 from mas.endpoint.client_keys import ClientKeys
-from mas.endpoint.command import Entrance
+from mas.endpoint.entrance import Entrance
 from mas.endpoint.errors import Refused
 from mas.openenv.game import OfferedWorld, SeatGame
 from mas.openenv.wire import (

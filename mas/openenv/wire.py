@@ -71,7 +71,7 @@ class SeatObservation(BaseModel):
 
 class SeatState(BaseModel):
     """Where the game stands for a seat: `fields` of its view, `terms` that it was paid by name, `success` at the
-    end."""
+    end where there is one seat."""
 
     episode_id: str | None
     step_count: int

@@ -34,13 +34,15 @@ async def seat(address, name, match, seed):
 
 
 async def match(address):
-    games = [[seat(address, name, f"game-{number}", number) for name in "01"] for number in range(4)]
+    games = [
+        [seat(address, name, f"game-{number}", number) for name in ("player_0", "player_1")] for number in range(4)
+    ]
     return await asyncio.gather(*(asyncio.gather(*game) for game in games))
 
 
 async def loop(address):
     async with GenericEnvClient(base_url=address) as first, GenericEnvClient(base_url=address) as second:
-        clients = {"0": first, "1": second}
+        clients = {"player_0": first, "player_1": second}
         for name, client in clients.items():
             seen = (await client.reset(seed=1, seat=name, match="loop", wait=False)).observation
         order = []

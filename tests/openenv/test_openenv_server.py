@@ -108,9 +108,9 @@ async def _answered(one: Talker, seed: int, action: str) -> dict[str, Any]:
     return await one.ask("step", action=action)
 
 
-async def play(one: Talker, begun: dict[str, Any], choice: int) -> list[dict[str, Any]]:
+async def play(one: Talker, choice: int, **asked: Any) -> list[dict[str, Any]]:
     """All that a session is shown when it takes the same of its legal actions each time."""
-    told = [begun]
+    told = [await one.ask("reset", **asked)]
     while not told[-1]["done"]:
         told.append(await one.ask("step", action=told[-1]["observation"]["legal"][choice]))
     return told
@@ -119,16 +119,17 @@ async def play(one: Talker, begun: dict[str, Any], choice: int) -> list[dict[str
 async def test_two_sessions_of_a_match_play_each_other_and_no_card_reaches_the_other_seat() -> None:
     async with sessions(KUHN, 2) as (first, second):
         for seed in range(6):
-            begun = await asyncio.gather(
-                first.ask("reset", seed=seed, seat="0", match="m"), second.ask("reset", seat="1", match="m")
+            seats = (
+                play(first, 1, seed=seed, seat="player_0", match="m"),
+                play(second, 1, seat="player_1", match="m"),
             )
-            assert begun[0]["observation"]["to_move"] == ["0"]
-            told = await asyncio.gather(play(first, begun[0], 1), play(second, begun[1], 1))
+            told = await asyncio.gather(*seats)
+            assert told[0][0]["observation"]["to_move"] == ["player_0"]
             paid = [sum(one["reward"] or 0 for one in seat) for seat in told]
             assert paid[0] == -paid[1] != 0
             environment = KUHN.world.open()
             environment.reset(KUHN.task("train", seed))
-            cards = [dict(environment.observe(seat).fields)["seen"] for seat in ("0", "1")]
+            cards = [dict(environment.observe(seat).fields)["seen"] for seat in ("player_0", "player_1")]
             assert cards[0] != cards[1]
             for number, seat in enumerate(told):
                 card = re.search(r"Your card is \d", seat[0]["observation"]["seen"])
@@ -144,9 +145,9 @@ async def test_two_sessions_of_a_match_play_each_other_and_no_card_reaches_the_o
 async def test_seats_that_move_at_once_wait_for_each_other() -> None:
     async with sessions(offered_world("open_spiel:matrix_rps", []), 2) as (first, second):
         begun = await asyncio.gather(
-            first.ask("reset", seed=1, seat="0", match="m"), second.ask("reset", seat="1", match="m")
+            first.ask("reset", seed=1, seat="player_0", match="m"), second.ask("reset", seat="player_1", match="m")
         )
-        assert [one["observation"]["to_move"] for one in begun] == [["0", "1"], ["0", "1"]]
+        assert [one["observation"]["to_move"] for one in begun] == [["player_0", "player_1"], ["player_0", "player_1"]]
         legal = begun[0]["observation"]["legal"]
         moves = asyncio.gather(first.ask("step", action=legal[0]), second.ask("step", action=legal[1]))
         ended = await moves
@@ -156,18 +157,21 @@ async def test_seats_that_move_at_once_wait_for_each_other() -> None:
 
 async def test_without_waiting_one_loop_drives_all_seats() -> None:
     async with sessions(KUHN, 2) as (first, second):
-        await first.ask("reset", seed=2, seat="0", match="m", wait=False)
-        seen = await second.ask("reset", seat="1", match="m", wait=False)
-        assert seen["observation"]["to_move"] == ["0"]
+        await first.ask("reset", seed=2, seat="player_0", match="m", wait=False)
+        seen = await second.ask("reset", seat="player_1", match="m", wait=False)
+        assert seen["observation"]["to_move"] == ["player_0"]
         code, why = await second.fails("step", action="Pass")
-        assert (code, why) == ("EXECUTION_ERROR", "seat '1' has no move now, to move: 0. state says when it has")
+        assert (code, why) == (
+            "EXECUTION_ERROR",
+            "seat 'player_1' has no move now, to move: 'player_0'. state says when it has",
+        )
         order = []
         while seen["observation"]["to_move"]:
             (name,) = seen["observation"]["to_move"]
             order.append(name)
-            one = (first, second)[int(name)]
+            one = (first, second)[int(name[-1])]
             seen = await one.ask("step", action=(await one.ask("state"))["legal"][0])
-        assert order == ["0", "1"]
+        assert order == ["player_0", "player_1"]
         assert sum([sum((await one.ask("state"))["terms"].values()) for one in (first, second)]) == 0
 
 
@@ -175,11 +179,11 @@ async def test_a_policy_plays_the_other_seats_and_the_same_seed_is_the_same_game
     async with sessions(PLAYED, 2) as (one, other):
         games = set()
         for seed in range(12):
-            told = await play(one, await one.ask("reset", seed=seed, seat="1"), 0)
-            assert told == await play(other, await other.ask("reset", seed=seed, seat="1"), 0)
+            told = await play(one, 0, seed=seed, seat="player_1")
+            assert told == await play(other, 0, seed=seed, seat="player_1")
             games.add(json.dumps(told))
         assert len(games) > 3
-        assert (await one.ask("reset", seed=1))["observation"]["seat"] == "0"
+        assert (await one.ask("reset", seed=1))["observation"]["seat"] == "player_0"
 
 
 class Lost:
@@ -191,8 +195,8 @@ class Lost:
 
 async def test_a_policy_that_breaks_ends_the_episode_and_not_the_session() -> None:
     async with sessions(replace(KUHN, others=Lost()), 1) as (one,):
-        assert (await one.fails("reset", seat="1", seed=1))[1].startswith("the policy is lost: reset begins")
-        assert (await one.ask("reset", seat="0", seed=1))["done"] is False
+        assert (await one.fails("reset", seat="player_1", seed=1))[1].startswith("the policy is lost: reset begins")
+        assert (await one.ask("reset", seat="player_0", seed=1))["done"] is False
 
 
 @pytest.mark.parametrize(
@@ -200,9 +204,9 @@ async def test_a_policy_that_breaks_ends_the_episode_and_not_the_session() -> No
     [
         (KUHN, "step", {"action": "x"}, "EXECUTION_ERROR", "no episode has begun in this session"),
         (KUHN, "state", {}, "EXECUTION_ERROR", "no episode has begun in this session"),
-        (KUHN, "reset", {}, "VALIDATION_ERROR", "nobody plays the other seats of 0, 1: reset with match=NAME"),
-        (KUHN, "reset", {"match": "m"}, "VALIDATION_ERROR", "a match needs seat=NAME. Possible: 0, 1"),
-        (PLAYED, "reset", {"seat": "2"}, "VALIDATION_ERROR", "there is no seat '2'"),
+        (KUHN, "reset", {}, "VALIDATION_ERROR", "nobody plays the other seats of player_0, player_1: reset with"),
+        (KUHN, "reset", {"match": "m"}, "VALIDATION_ERROR", "a match needs seat=NAME. Possible: player_0, player_1"),
+        (PLAYED, "reset", {"seat": "player_2"}, "VALIDATION_ERROR", "there is no seat 'player_2'"),
         (PLAYED, "reset", {"seed": -1}, "VALIDATION_ERROR", "reset: seed is '-1': Input should be greater than"),
         (PLAYED, "reset", {"seed": "1"}, "VALIDATION_ERROR", "reset: seed is '1': Input should be a valid integer"),
         (PLAYED, "reset", {"colour": 1}, "VALIDATION_ERROR", "reset: colour: Extra inputs .*Possible: seed, episode"),
@@ -242,18 +246,18 @@ async def test_a_message_of_another_form_is_one_error_and_the_game_goes_on(messa
 
 async def test_a_match_that_is_full_left_or_late_says_so() -> None:
     async with sessions(KUHN, 3, OpenEnvLimits(turn_s=0.3)) as (first, second, third):
-        await first.ask("reset", seed=1, seat="0", match="m")
-        why = "seat '0' of this match is taken. Free: 1"
-        assert await third.fails("reset", seat="0", match="m") == ("VALIDATION_ERROR", why)
-        assert "has begun with another task" in (await third.fails("reset", seed=2, seat="1", match="m"))[1]
-        late = await second.fails("reset", seat="1", match="m")
-        assert late == ("EXECUTION_ERROR", "seat 0 did not move within 0.3 s: reset begins another episode")
-        assert (await first.fails("step", action="Pass"))[1].startswith("seat 0 did not move within")
-        await first.ask("reset", seed=1, seat="0", match="m")
-        waiting = asyncio.create_task(second.fails("reset", seat="1", match="m"))
-        await third.ask("reset", seed=1, seat="0", match="n")
+        await first.ask("reset", seed=1, seat="player_0", match="m")
+        why = "seat 'player_0' of this match is taken. Free: 'player_1'"
+        assert await third.fails("reset", seat="player_0", match="m") == ("VALIDATION_ERROR", why)
+        assert "has begun with another task" in (await third.fails("reset", seed=2, seat="player_1", match="m"))[1]
+        late = await second.fails("reset", seat="player_1", match="m")
+        assert late == ("EXECUTION_ERROR", "seat 'player_0' did not move within 0.3 s: reset begins another episode")
+        assert (await first.fails("step", action="Pass"))[1].startswith("seat 'player_0' did not move within")
+        await first.ask("reset", seed=1, seat="player_0", match="m")
+        waiting = asyncio.create_task(second.fails("reset", seat="player_1", match="m"))
+        await third.ask("reset", seed=1, seat="player_0", match="n")
         await first.connection.close()
-        assert (await waiting)[1].startswith("the session in seat '0' has left the game")
+        assert (await waiting)[1].startswith("the session in seat 'player_0' has left the game")
 
 
 async def test_sessions_bytes_and_time_are_bounded() -> None:
@@ -325,7 +329,7 @@ class TestOwnClient(EnvironmentContract):
     @pytest.fixture(autouse=True)
     def _served(self) -> Iterator[None]:
         with served(PLAYED) as name:
-            self.id = f"{name}(seat=1)"
+            self.id = f"{name}(seat=player_1)"
             yield
 
     def make_environment(self) -> Environment:
@@ -444,7 +448,7 @@ def test_clients_of_the_package_play_matches_at_the_same_time() -> None:
 @real
 def test_one_loop_of_the_package_drives_both_seats() -> None:
     found = of_the_package(KUHN, "loop")
-    assert found["order"] == ["0", "1"]
+    assert found["order"] == ["player_0", "player_1"]
     assert sum(sum(state["terms"].values()) for state in found["states"]) == 0
 
 
