@@ -114,7 +114,7 @@ def phoenix(folder: Path) -> Iterator[str]:
         subprocess.Popen(words, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
-            limit = monotonic() + 180
+            limit = monotonic() + 280
             while True:
                 try:
                     with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2):

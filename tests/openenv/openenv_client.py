@@ -1,4 +1,5 @@
-"""A client of OpenEnv's own package for the tests: `python openenv_client.py ADDRESS WHAT`. It needs openenv, no mas.
+"""Clients of OpenEnv's own package for the tests: `python openenv_client.py RELAY KUHN`, the addresses of two servers.
+It needs openenv, no mas.
 
 `rows`: an episode of a scenario with one seat, in words; `match`: two sessions of one game, each in a task of its own;
 `loop`: the same in one loop, without waiting; `wrong`: what a session that is asked wrongly raises. JSON comes out.
@@ -76,5 +77,14 @@ async def wrong(address):
         return {"said": said, "goes on": row(await client.step({"action": ""}))}
 
 
+async def everything(relay, kuhn):
+    return {
+        "rows": await rows(relay),
+        "match": await match(kuhn),
+        "loop": await loop(kuhn),
+        "wrong": await wrong(relay),
+    }
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(globals()[sys.argv[2]](sys.argv[1]))))
+    print(json.dumps(asyncio.run(everything(*sys.argv[1:]))))

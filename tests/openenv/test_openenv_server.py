@@ -413,31 +413,31 @@ def test_what_the_command_cannot_do_is_said_at_once(words: list[str], said: str,
     assert said in ended.err
 
 
-def of_the_package(offered: OfferedWorld, what: str) -> Any:
+@pytest.fixture(scope="module")
+def package() -> dict[str, Any]:
     """What OpenEnv's own client saw, in a process of its Python."""
-    with in_thread(lambda: openenv_server(offered)) as address:
-        words = [PYTHON, str(CLIENT), address, what]
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": ""}
-        )
+    with in_thread(lambda: openenv_server(RELAY)) as relay, in_thread(lambda: openenv_server(KUHN)) as kuhn:
+        words = [PYTHON, str(CLIENT), relay, kuhn]
+        environment = {**os.environ, "PYTHONPATH": ""}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=290, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return dict(json.loads(done.stdout))
 
 
 @real
-def test_the_client_of_the_package_plays_a_scenario() -> None:
-    found = of_the_package(RELAY, "rows")
-    begun, state, ended = found["told"]
+def test_the_client_of_the_package_plays_a_scenario(package: dict[str, Any]) -> None:
+    begun, state, ended = package["rows"]["told"]
     assert begun["observation"]["to_move"] == ["team"]
-    assert begun == found["again"]
+    assert begun == package["rows"]["again"]
     assert (state["episode_id"], state["step_count"], state["done"]) == ("e1", 0, False)
     assert ended["done"]
     assert isinstance(ended["reward"], float)
 
 
 @real
-def test_clients_of_the_package_play_matches_at_the_same_time() -> None:
-    for game in of_the_package(KUHN, "match"):
+def test_clients_of_the_package_play_matches_at_the_same_time(package: dict[str, Any]) -> None:
+    assert len(package["match"]) == 4
+    for game in package["match"]:
         paid = [sum(one["reward"] or 0 for one in seat) for seat in game]
         assert paid[0] == -paid[1] != 0
         cards = [re.findall(r"Your card is \d", json.dumps(seat)) for seat in game]
@@ -446,16 +446,14 @@ def test_clients_of_the_package_play_matches_at_the_same_time() -> None:
 
 
 @real
-def test_one_loop_of_the_package_drives_both_seats() -> None:
-    found = of_the_package(KUHN, "loop")
-    assert found["order"] == ["player_0", "player_1"]
-    assert sum(sum(state["terms"].values()) for state in found["states"]) == 0
+def test_one_loop_of_the_package_drives_both_seats(package: dict[str, Any]) -> None:
+    assert package["loop"]["order"] == ["player_0", "player_1"]
+    assert sum(sum(state["terms"].values()) for state in package["loop"]["states"]) == 0
 
 
 @real
-def test_errors_reach_the_client_of_the_package_and_its_session_goes_on() -> None:
-    found = of_the_package(RELAY, "wrong")
+def test_errors_reach_the_client_of_the_package_and_its_session_goes_on(package: dict[str, Any]) -> None:
     reasons = ("no episode has begun", "no seat 'nobody'", "seed is '-1'", "colour: Extra", "a match needs seat=NAME")
-    for said, why in zip(found["said"], (*reasons, "step: action: Field required"), strict=True):
+    for said, why in zip(package["wrong"]["said"], (*reasons, "step: action: Field required"), strict=True):
         assert why in said
-    assert found["goes on"]["done"]
+    assert package["wrong"]["goes on"]["done"]

@@ -138,7 +138,8 @@ class Worker:
         episode = self._owners[trace]
         answer = self._asked[episode] = asyncio.get_running_loop().create_future()
         self.write(episode=episode, messages=messages, tools=tools)
-        return await answer
+        said: dict[str, Any] = await answer
+        return said
 
     async def serve(self, taskset: str, most: int, max_turns: int, options: dict[str, Any]) -> None:
         """Until the parent closes its end."""
@@ -215,7 +216,7 @@ def main() -> None:
     taskset, most, max_turns, options = sys.argv[1:]
     worker = Worker(out)
     sys.modules[HARNESS] = sys.modules["__main__"]
-    interception.resolve_client = lambda config: PolicyClient(worker)  # type: ignore[assignment]
+    interception.resolve_client = lambda config: PolicyClient(worker)
     try:
         asyncio.run(worker.serve(taskset, int(most), int(max_turns), json.loads(options)))
     except Exception as error:
