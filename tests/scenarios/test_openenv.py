@@ -291,7 +291,7 @@ def server() -> Iterator[str]:
     script = Path(__file__).with_name("openenv_server.py")
     process = subprocess.Popen([PYTHON, str(script), str(port), "64"], env={**os.environ, "PYTHONPATH": ""})
     try:
-        limit = monotonic() + 120
+        limit = monotonic() + 280
         while monotonic() < limit and process.poll() is None:
             try:
                 with urlopen(f"http://127.0.0.1:{port}/schema", timeout=2):

@@ -111,6 +111,9 @@ class LookTaskset(vf.Taskset[LookTask]):
 
 
 __all__ = ["LookTaskset"]
+
+if __name__ == "__main__":
+    Words.run()
 '''
 TWO = '''
 """Two agents, which a team cannot play."""

@@ -122,7 +122,7 @@ class VerifiersWorker:
         path = "" if self.options.path is None else str(Path(self.options.path).resolve())
         more = json.dumps(self.options.model_extra or {})
         words = [python, "-P", str(_WORKER), taskset, str(self.options.tasks), str(self.options.max_turns), more]
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": path}
         try:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment
