@@ -273,8 +273,11 @@ class VerifiersPlay:
             call = None if written is None else json.loads(written)
         except (ValueError, RecursionError):
             return None
-        is_call = isinstance(call, dict) and call.get("name") in self._names and isinstance(call.get("arguments"), dict)
-        return {"name": call["name"], "arguments": call["arguments"]} if is_call else None
+        if not isinstance(call, dict):
+            return None
+        name, arguments = call.get("name"), call.get("arguments")
+        is_call = isinstance(name, str) and name in self._names and isinstance(arguments, dict)
+        return {"name": name, "arguments": arguments} if is_call else None
 
     def _take(self) -> dict[str, float]:
         """Note the next line; returns what it pays."""
