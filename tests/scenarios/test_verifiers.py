@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def begun(name: str, folder: Path, seed: int = 1, **options: Any) -> Environment:
     more = "".join(f",{key}={value}" for key, value in options.items())
-    environment = open_bridge(f"verifiers:{name}(path={folder}{more})")
+    environment = open_bridge(f"verifiers:{name}(path={folder},timeout_s=250{more})")
     environment.reset(Task(id="train-1", seed=seed))
     return environment
 
@@ -64,7 +64,7 @@ def seen(environment: Environment) -> str:
 class TestVerifiers(EnvironmentContract):
     @pytest.fixture(autouse=True)
     def _written(self, folder: Path) -> None:
-        self.id = f"verifiers:guess(path={folder})"
+        self.id = f"verifiers:guess(path={folder},timeout_s=250)"
 
     def make_environment(self) -> Environment:
         return open_bridge(self.id)
@@ -93,7 +93,7 @@ def test_an_answer_is_paid_by_the_rewards_of_the_task_with_their_weights(folder:
 
 @real
 def test_options_of_the_taskset_stand_in_the_brackets_and_splits_share_no_task(folder: Path) -> None:
-    name = f"verifiers:sums(path={folder},size=12)"
+    name = f"verifiers:sums(path={folder},timeout_s=250,size=12)"
     assert len(worker_of(name.removeprefix("verifiers:")).keys) == 12
     scenario = build_scenario(ScenarioOptions(name="bridge", options={"id": name, "style": "words"}))
     environment, found = scenario.environment(), {}
@@ -127,7 +127,7 @@ def test_an_environment_that_answers_is_a_conversation(folder: Path) -> None:
 
 @real
 def test_tools_are_called_and_their_results_are_read(folder: Path) -> None:
-    environment = begun("look_up", folder, timeout_s=60)
+    environment = begun("look_up", folder)
     number = int(seen(environment).split()[-1].rstrip("?"))
     (tool,) = map(json.loads, environment.observe("player").fields["tools"].splitlines())
     call = json.dumps({"name": tool["name"], "arguments": {"number": number}})
@@ -155,7 +155,7 @@ def test_what_cannot_be_opened_says_why(name: str, options: dict[str, Any], why:
 @real
 def test_a_process_that_is_gone_fails_the_episode_and_the_next_one_begins_another(folder: Path) -> None:
     environment = begun("sums", folder)
-    worker = worker_of(f"sums(path={folder})")
+    worker = worker_of(f"sums(path={folder},timeout_s=250)")
     worker._process.kill()
     worker._process.wait()
     with pytest.raises(EnvironmentFault, match="its process has ended"):
@@ -177,7 +177,11 @@ seat: player
 async def test_a_team_is_trained_on_a_taskset_by_name(base_for: BaseFor, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text(TEAM)
     model = SMALL.model_copy(update={"tiny": TINY})
-    words = ["scenario=bridge", f'scenario.options.id="verifiers:sums(path={folder})"', "scenario.options.style=words"]
+    words = [
+        "scenario=bridge",
+        f'scenario.options.id="verifiers:sums(path={folder},timeout_s=250)"',
+        "scenario.options.style=words",
+    ]
     few = ["train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0"]
     config = load_config([*words, *few, "algorithm=parallel_grpo", f"algorithm.team={tmp_path}/team.yaml"])
     config = config.model_copy(update={"model": model.model_copy(update={"path": "anything"})})
