@@ -91,7 +91,7 @@ async def _result(opened: Any, dispatch: Any, call: Any) -> Any:
 class PolicyClient(Client):
     """What stands behind the interception server: asks the parent process."""
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: "EpisodeServer") -> None:
         self._worker = worker
 
     async def get_response(
@@ -118,7 +118,7 @@ class PolicyClient(Client):
         return response
 
 
-class Worker:
+class EpisodeServer:
     """One environment and its episodes. `out`: where lines are written."""
 
     def __init__(self, out: Any) -> None:
@@ -214,7 +214,7 @@ def main() -> None:
     os.dup2(2, 1)
     logging.getLogger("verifiers").setLevel(logging.ERROR)
     taskset, most, max_turns, options = sys.argv[1:]
-    worker = Worker(out)
+    worker = EpisodeServer(out)
     sys.modules[HARNESS] = sys.modules["__main__"]
     interception.resolve_client = lambda config: PolicyClient(worker)
     try:
