@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST := .venv-test
 BENCH := .venv-bench
+FOREIGN := openenv==0.10.0 verifiers==0.4.0 arize-phoenix==20.26.1
 
 # Files of tests go to three processes, each file as a whole: what it makes for all its tests is made once. Two cores have
 # work then while a test waits for a broker or a server. The processes that tests start find compiled modules, whatever
@@ -14,7 +15,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
 # once more, and is named at the end of the run.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -raR
 
-.PHONY: help install install-dev mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs screenshots chaos mutants house bench dist clean
+.PHONY: help install install-dev install-foreign mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs screenshots chaos mutants house bench dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,8 @@ help: ## List the targets
 install: $(VENV)/installed-smollm ## Make .venv with mas in it, and SmolLM2-135M in the cache
 
 install-dev: $(TEST)/installed ## Make .venv-test with mas, its tools for tests and vLLM in it
+
+install-foreign: .venv-openenv/installed .venv-verifiers/installed .venv-phoenix/installed ## Packages that tests meet and that exclude those of mas
 
 mosquitto: ## The MQTT broker that tests of the bus use; needs root on Debian and Ubuntu
 	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; command -v mosquitto >/dev/null && exit 0; \
@@ -67,7 +70,7 @@ screenshots: $(TEST)/installed chromium ## The pictures of pages in docs/images,
 test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
 	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
 
-test-all: lint mosquitto chromium ## The same with every case: nightly, and before a release
+test-all: lint mosquitto chromium install-foreign ## The same with every case: nightly, and before a release
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file=build/durations-all.json
 
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
@@ -95,7 +98,7 @@ dist: $(TEST)/installed ## The wheel and the archive of sources, in dist/, check
 	$(TEST)/bin/python -m twine check --strict dist/*
 
 clean: ## Remove the environments and caches; runs/ stays
-	rm -rf $(VENV) $(TEST) $(BENCH) build dist mas.egg-info
+	rm -rf $(VENV) $(TEST) $(BENCH) .venv-openenv .venv-verifiers .venv-phoenix build dist mas.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -154,6 +157,15 @@ $(TEST)/installed: pyproject.toml constraints.txt
 	@for extra in reasoning-gym textworld jaxmarl; do $(call pip,$(TEST)) --editable ".[$$extra]" || \
 	  echo "mas[$$extra] could not be installed: its tests are skipped"; done
 	$(call finish,$(TEST),installed)
+
+# Each in an environment of its own: openenv needs an older MCP SDK than mas, verifiers an older openai, and Phoenix shows
+# traces. Where one cannot be installed, its tests are skipped.
+.venv-openenv/installed .venv-verifiers/installed .venv-phoenix/installed: .venv-%/installed: Makefile
+	$(call begin,.venv-$*)
+	@if .venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(foreach spec,$(FOREIGN),$(if $(findstring $*==,$(spec)),$(spec))); \
+	  then rm .venv-$*/installing && touch .venv-$*/installed; \
+	  else echo "$* could not be installed: its tests are skipped"; fi
 
 # Without vLLM: TRL cannot be imported beside it, and autogen-core needs an older protobuf than it.
 $(BENCH)/installed: pyproject.toml constraints.txt

@@ -187,6 +187,12 @@ PLACES: dict[str, CommandPlace] = {
         "Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C.",
         True,
     ),
+    "openenv": CommandPlace(
+        _SERVE,
+        "mas.openenv.command:openenv",
+        "Serve a scenario as an OpenEnv environment, a session for each seat, until Ctrl-C.",
+        True,
+    ),
     "mcp": CommandPlace(
         _SERVE,
         "mas.commands.serve:mcp",

@@ -39,6 +39,8 @@ _GYMNASIUM = "gymnasium:"
 """What an id begins with whose rest may name a user's class."""
 _OPENENV = "openenv:"
 """What an id begins with whose rest is the address of a server."""
+_VERIFIERS = "verifiers:"
+"""What an id begins with whose rest names a package, and an interpreter that imports it."""
 
 
 _OF_MAS = re.compile(r"import mas\.(?:roles|scenarios)(?:\.[a-z_][a-z0-9_]*)+:[A-Z]\w*", re.ASCII)
@@ -108,6 +110,10 @@ def option_accesses(options: object, prefix: str, run: Path | None = None) -> It
                 yield Access("code", f"import {_function(name)}", key, {key: value})
         elif isinstance(value, str) and value.startswith(_OPENENV):
             yield _environment_server(value.removeprefix(_OPENENV), key)
+        elif isinstance(value, str) and value.startswith(_VERIFIERS):
+            yield Access(
+                "code", f"run the verifiers environment {_plain(value.removeprefix(_VERIFIERS))}", key, {key: value}
+            )
         else:
             yield from _path_accesses(value, key, run)
 

@@ -21,7 +21,10 @@ from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec
 
 _LONGEST = 80
-BRIDGES = ("gymnasium", "jaxmarl", "open_spiel", "openenv", "pettingzoo", "reasoning_gym", "textarena", "textworld")
+BRIDGES = (
+    *("gymnasium", "jaxmarl", "open_spiel", "openenv", "pettingzoo", "reasoning_gym", "textarena", "textworld"),
+    "verifiers",
+)
 """What ids of environments of other libraries begin with."""
 _ALONE = ("algorithm.reward.alpha", "algorithm.reward.failure")
 _CRITIC = "algorithm.critic."

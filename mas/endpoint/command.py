@@ -4,13 +4,12 @@ import asyncio
 import gc
 import json
 import shlex
-import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -22,10 +21,10 @@ from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.endpoint.a2a_server import a2a_routes
-from mas.endpoint.address import LOCAL
 from mas.endpoint.app import build_app
-from mas.endpoint.client_keys import ClientLimits
 from mas.endpoint.durable_requests import KeptRequests
+from mas.endpoint.entrance import Entrance as Entrance
+from mas.endpoint.entrance import on_signal as on_signal
 from mas.endpoint.mcp_server import mcp_route, serve_stdio
 from mas.endpoint.models import RoleModel, Served
 from mas.endpoint.server import running
@@ -42,27 +41,6 @@ from mas.training.engines import check_published
 from mas.training.saved import adapter_directories, saved_adapters, saved_experiences, saved_versions
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
-    """Who may ask a server.
-
-    Attributes:
-        key: the owner's; None: without `clients` everybody on this machine may ask.
-        clients: those with keys of their own.
-        hosts: names that the server is known by, see `known_hosts`.
-        origins: of web pages, see `known_origins`.
-    """
-
-    key: str | None = None
-    clients: Sequence[ClientLimits] = ()
-    hosts: frozenset[str] = LOCAL
-    origins: frozenset[str] = frozenset()
-
-    @property
-    def has_key(self) -> bool:
-        return self.key is not None or bool(self.clients)
 
 
 def serve_run(
@@ -243,21 +221,6 @@ def base_name(path: str, taken: set[str]) -> str:
     """`tiny`, a hub id, or the last part of a directory; the whole path where an adapter is called so."""
     name = Path(path).resolve().name if Path(path).is_dir() else path
     return path if name in taken else name
-
-
-def on_signal() -> asyncio.Event:
-    """Set at the first SIGINT or SIGTERM. The next one does what it does everywhere, so that nobody has to wait."""
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def stop() -> None:
-        stopped.set()
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-    for number in signals:
-        loop.add_signal_handler(number, stop)
-    return stopped
 
 
 def _greeting(what: str, address: str, served: Served, has_key: bool) -> str:

@@ -1,24 +1,23 @@
 """The client of OpenEnv: against stand-ins that answer wrongly in every way, and against the package's own server.
 
-The package needs an older MCP SDK than mas is developed with. So its server runs in another environment, whose Python
-the variable MAS_OPENENV_PYTHON names; without it, and without openenv in this one, those tests are skipped.
+The package needs an older MCP SDK than mas is developed with. So its server runs in another environment, which
+`make install-foreign` makes, or whose Python MAS_OPENENV_PYTHON names; without it those tests are skipped.
 """
 
 import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from foreign import foreign_python, why_none
 
 from mas.config.access import option_accesses
 from mas.config.options import ScenarioOptions
@@ -33,8 +32,8 @@ from mas.scenarios.bridges.openenv import MOST_BYTES, text_field
 from mas.testing.environment import EnvironmentContract
 
 pytest.importorskip("websockets")
-PYTHON = os.environ.get("MAS_OPENENV_PYTHON") or (sys.executable if find_spec("openenv") else "")
-real = pytest.mark.skipif(not PYTHON, reason="openenv is not installed, and MAS_OPENENV_PYTHON names no Python with it")
+PYTHON = foreign_python("openenv")
+real = pytest.mark.skipif(not PYTHON, reason=why_none("openenv"))
 SCHEMA: dict[str, Any] = {
     "properties": {"message": {"type": "string"}, "metadata": {"type": "object"}},
     "required": ["message"],
@@ -254,7 +253,7 @@ def free_port() -> int:
     ("name", "why"),
     [
         ("ftp://host", "write the server's address"),
-        ("http://127.0.0.1:9(timeout=3)", "timeout: Extra inputs.*Possible: timeout_s, max_turns, key_env"),
+        ("http://127.0.0.1:9(timeout=3)", "timeout: Extra inputs.*Possible: timeout_s, max_turns, key_env, seat"),
         ("http://127.0.0.1:9(timeout_s=0)", "timeout_s: Input should be greater than 0"),
         ("http://127.0.0.1:9(key_env=NOT_SET_ANYWHERE)", "NOT_SET_ANYWHERE is not set"),
     ],
@@ -292,7 +291,7 @@ def server() -> Iterator[str]:
     script = Path(__file__).with_name("openenv_server.py")
     process = subprocess.Popen([PYTHON, str(script), str(port), "64"], env={**os.environ, "PYTHONPATH": ""})
     try:
-        limit = monotonic() + 120
+        limit = monotonic() + 280
         while monotonic() < limit and process.poll() is None:
             try:
                 with urlopen(f"http://127.0.0.1:{port}/schema", timeout=2):

@@ -107,6 +107,10 @@ def _content(random: Random, name: str) -> str:
     """What tells two tasks apart: the question, where a package asks one; else the seed. Every seed is a task of its
     own, though where chance plays no part all of them are the same game."""
     package, _, dataset = name.partition(":")
+    if package == "verifiers":
+        from mas.scenarios.bridges.verifiers import task_key
+
+        return task_key(dataset, random)
     if package != "reasoning_gym":
         return str(random.getrandbits(48))
     from mas.scenarios.reasoning.reasoning_gym import ask  # it imports numpy, which `mas --help` does without

@@ -155,6 +155,13 @@ _WORDS = {
         "{question}>",
         None,
     ),
+    "verifiers": (
+        "You solve a task, with tools where there are any.",
+        "Do what the task asks; your whole answer is read. Where tools are listed you may call one, as one line of "
+        'JSON: {"name": TOOL, "arguments": {NAME: VALUE}}',
+        "{seen}|{tools}>",
+        None,
+    ),
 }
 """Kind of environment -> instructions and the last words of a chat prompt, the prompt of base models, and the pattern
 of an answer."""

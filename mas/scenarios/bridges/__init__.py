@@ -16,6 +16,7 @@ PREFIX = {
     "reasoning_gym": "mas.scenarios.reasoning.reasoning_gym",
     "textarena": "mas.scenarios.bridges.textarena",
     "textworld": "mas.scenarios.bridges.textworld",
+    "verifiers": "mas.scenarios.bridges.verifiers",
 }
 """What an id begins with -> the module whose `open_environment` takes the rest.
 

@@ -43,11 +43,13 @@ _WHY = 300
 
 class OpenEnvOptions(Options):
     """`timeout_s`: seconds that connecting, and each answer, may take. `max_turns`: actions after which an episode is
-    over. `key_env`: name of the environment variable whose value is sent as a bearer token."""
+    over. `key_env`: name of the environment variable whose value is sent as a bearer token. `seat`: sent with each
+    reset, for servers of `mas openenv`; None: nothing is."""
 
     timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     max_turns: Annotated[int, Field(ge=1, le=10_000)] = 20
     key_env: Annotated[str, Field(min_length=1)] | None = None
+    seat: Annotated[str, Field(min_length=1)] | None = None
 
 
 def open_environment(name: str) -> ReplayEnvironment:
@@ -197,7 +199,8 @@ class OpenEnvPlay:
         self._total, self._note = 0.0, ""
         self._session = OpenEnvSession(url, options)
         self._url = url
-        self._take(self._session.ask("reset", {"seed": seed % SEEDS}))
+        seat = {} if options.seat is None else {"seat": options.seat}
+        self._take(self._session.ask("reset", {"seed": seed % SEEDS, **seat}))
 
     def to_move(self) -> str | None:
         return None if self._is_over else SEAT
