@@ -6,7 +6,7 @@ from pathlib import Path
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_log import ReplayLog
 from mas.training.base import Note, open_base
-from mas.training.saved import initial_adapters, saved_adapters, saved_experiences
+from mas.training.saved import initial_adapters, saved_adapters, saved_experiences, saved_samplers
 from mas.training.session import Shared, TeamSession, open_team
 from mas.training.setup import Setup
 
@@ -20,7 +20,8 @@ def open_run(
     shared: Shared | None = None,
     log: ReplayLog | None = None,
 ) -> AbstractAsyncContextManager[TeamSession]:
-    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
+    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's. With
+    `engine=tinker` the service has what the run has learned.
 
     Args:
         shared: as in `open_team`; it may be opened after this is called, which loads the base.
@@ -32,6 +33,7 @@ def open_run(
     setup = setup.with_experiences(saved_experiences(run, setup.algorithm))
     base = None if setup.is_served_elsewhere else open_base(setup, note)
     if base is None or setup.algorithm.is_training_free:
-        return open_team(setup, base, desk=desk, shared=shared, log=log)
+        saved = {} if run is None else saved_samplers(run, setup)
+        return open_team(setup, base, desk=desk, shared=shared, log=log, saved=saved)
     adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base)
     return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)
