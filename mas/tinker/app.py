@@ -77,7 +77,8 @@ async def _read(request: Request, kind: str) -> tuple[bytes, Refused | None]:
     Raises:
         Refused: it takes too long, or all bodies here are too large.
     """
-    error, length, body = None, request.headers.get("content-length", ""), bytearray()
+    error: Refused | None = None
+    length, body = request.headers.get("content-length", ""), bytearray()
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         error = Refused(415, f"the header Content-Type must be {kind}")
     if request.headers.get("content-encoding", "identity") != "identity":

@@ -81,7 +81,7 @@ def trained_layers(lora: LoraOptions) -> dict[str, bool]:
         ConfigError: a part of the attention or of the MLP layers.
     """
     wanted = {name: layers <= set(lora.targets) for name, layers in _LAYERS.items()}
-    if set(lora.targets) != frozenset().union(*(_LAYERS[name] for name, is_wanted in wanted.items() if is_wanted)):
+    if set(lora.targets) != frozenset[str]().union(*(_LAYERS[name] for name, is_wanted in wanted.items() if is_wanted)):
         raise ConfigError(
             f"model.lora.targets={[*lora.targets]}: a Tinker service trains all of {sorted(_LAYERS['train_attn'])}, "
             f"all of {sorted(_LAYERS['train_mlp'])}, or both"

@@ -79,11 +79,13 @@ class TrainableAtTinker:
         if name in self._states:
             return await engine.service.create_training_client_from_state_with_optimizer(self._states[name])
         lora = self._setup.model.lora_of(name)
+        layers = trained_layers(lora)
         return await engine.service.create_lora_training_client(
             engine.model,
             rank=lora.rank,
             seed=derive_seed("adapter", self._setup.train.seed, name) % _SEEDS,
-            **trained_layers(lora),
+            train_attn=layers["train_attn"],
+            train_mlp=layers["train_mlp"],
             train_unembed=False,
         )
 
@@ -142,15 +144,12 @@ class TrainableAtTinker:
         engine = self._learner.engine
         with service_errors(engine.url):
             asked = {
-                adapter: {
-                    "state": client.save_state(name, overwrite=True),
-                    "sampler": client.save_weights_for_sampler(name),
-                }
+                adapter: (client.save_state(name, overwrite=True), client.save_weights_for_sampler(name))
                 for adapter, client in self._learner.clients.items()
             }
             return {
-                adapter: {kind: future.result(engine.timeout_s).path for kind, future in saves.items()}
-                for adapter, saves in asked.items()
+                adapter: {"state": state.result(engine.timeout_s).path, "sampler": own.result(engine.timeout_s).path}
+                for adapter, (state, own) in asked.items()
             }
 
     def load(self, checkpoint: Path) -> Progress:

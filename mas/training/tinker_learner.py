@@ -182,7 +182,7 @@ def datum_of(row: TrainRow, loss: TinkerLoss, start: Sequence[float]) -> types.D
     """A turn as the service reads it: the prompt has no advantage. A loss there is a sum over tokens, so that the
     weights of `mas.training.batch.token_weights` are part of the advantages. `start`: see `TinkerLoss.cap`."""
     turn, advantages = row.turn, np.array(advantages_of(row)) * row.weight
-    old = turn.logprobs
+    old: Sequence[float] = turn.logprobs
     if loss.cap is not None:
         apart = np.clip(np.array(start) - np.array(old), -LIMIT, LIMIT)
         old, advantages = start, advantages * np.minimum(np.exp(apart), loss.cap)
