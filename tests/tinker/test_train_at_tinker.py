@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import tinker
 import torch
 from parts import make_turn
@@ -255,8 +256,9 @@ def test_a_run_that_was_resumed_is_one_that_was_not_and_is_played(
     ]
     for role in ("planner", "executor"):
         first, second = (weights_at(server, one[role]["sampler"]) for one in saved)
-        assert first == second
-    assert weights_at(server, saved[0]["planner"]["sampler"]) != weights_at(server, saved[0]["executor"]["sampler"])
+        torch.testing.assert_close(first, second, atol=1e-4, rtol=0)  # batch mates at the service change last bits
+    others = [weights_at(server, saved[0][role]["sampler"]) for role in ("planner", "executor")]
+    assert (others[0] - others[1]).abs().max() > 1e-2
     shown = mas("eval", str(tmp_path / "whole"), "--tasks", "4", "--json", "-")
     assert shown.code == 0, shown.err
     lines = [line["eval"] for line in read_metrics(tmp_path / "whole" / "metrics.jsonl") if "eval" in line]
@@ -266,10 +268,12 @@ def test_a_run_that_was_resumed_is_one_that_was_not_and_is_played(
     assert KEY not in shown.out + shown.err
 
 
-def weights_at(server: RunningTinker, path: str) -> bytes:
+def weights_at(server: RunningTinker, path: str) -> torch.Tensor:
+    """All of them as one vector."""
     model, kind, name = path.removeprefix("tinker://").split("/")
     place = server.service.folder.directory / model.replace(":", "_") / kind / name
-    return (place / "adapter_model.safetensors").read_bytes()
+    tensors_at = safetensors.torch.load_file(place / "adapter_model.safetensors")
+    return torch.cat([tensors_at[name].flatten() for name in sorted(tensors_at)])
 
 
 def texts_of(folder: Path) -> Iterator[str]:
