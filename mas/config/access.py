@@ -260,7 +260,7 @@ def is_inside(path: str | Path, run: Path | None) -> bool:
 def _servers(config: Config) -> Iterator[Access]:
     default = type(config.engine.remote)()
     remote = config.engine.remote
-    if config.engine.name in ("openai", "vllm_server"):
+    if config.engine.name in ("openai", "vllm_server", "tinker"):
         if (remote.url, remote.key_env) != (default.url, default.key_env):
             yield server_access(remote, "engine.remote")
         for server in remote.servers[1:]:

@@ -210,11 +210,22 @@ def _why_critic_idle(key: str, algorithm: AlgorithmOptions) -> str | None:
     return None
 
 
+_NOT_TINKER = (
+    *("engine.remote.api", "engine.remote.retries", "engine.remote.requests_per_minute", "engine.remote.concurrency"),
+    *("engine.remote.extra", "model.dtype", "model.device", "model.threads"),
+    *("learner.micro_batch_tokens", "learner.pack", "learner.share_prompts", "learner.join_turns"),
+    *("learner.logit_chunk", "learner.recompute_layers", "learner.fused"),
+)
+
+
 def _why_engine_idle(key: str, engine: str) -> str | None:
     if key.startswith(("engine.vllm.", "engine.adapters", "engine.restarts", "engine.cpu_lora")) and engine != "vllm":
         return "only engine=vllm has it"
-    if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server"):
-        return "only engine=openai and engine=vllm_server have it"
+    if key.startswith("engine.remote.") and engine not in ("openai", "vllm_server", "tinker"):
+        return "only engine=openai, engine=vllm_server and engine=tinker have it"
+    is_alpha = key.startswith("model.") and key.endswith(".alpha")
+    if engine == "tinker" and (is_alpha or key.startswith(_NOT_TINKER)):
+        return "with engine=tinker the service and its SDK decide it"
     if key.startswith(("engine.remote.shared_dir", "engine.remote.replicas")) and engine != "vllm_server":
         return "only engine=vllm_server, to which adapters are published, has it"
     if key.startswith("model.max_batch") and engine != "transformers":

@@ -127,13 +127,13 @@ class EngineOptions(Options):
     `transformers` is built in. `vllm` needs `mas[vllm]`; `adapters` versions fit into one of its batches (None: as many
     as a team can have in flight, 8 at least), `restarts` times it is started again if it dies, and `vllm` passes
     further options of its engine on (`max_num_seqs`, ...).
-    `vllm_server` is a `vllm serve` elsewhere, which trains, too; `openai` plays what any server serves; both are
-    described by `remote`.
+    `vllm_server` is a `vllm serve` elsewhere, which trains, too; `openai` plays what any server serves; `tinker` is a
+    service with the Tinker API, which samples and trains; all three are described by `remote`.
     `cpu_lora`: on a CPU mas adds the adapters, as vLLM's own code is slower, and wrong for the bare base once all
     `adapters` places are taken.
     """
 
-    name: Literal["transformers", "vllm", "vllm_server", "openai"] = "transformers"
+    name: Literal["transformers", "vllm", "vllm_server", "openai", "tinker"] = "transformers"
     adapters: Positive | None = None
     restarts: Count = 2
     cpu_lora: bool = True

@@ -58,7 +58,7 @@ class ServerOptions(Options):
 
 
 class RemoteOptions(ServerOptions):
-    """The server of `engine=openai` or `engine=vllm_server`.
+    """The server of `engine=openai`, `engine=vllm_server` or `engine=tinker`, where `url` is that of the Tinker API.
 
     `shared_dir`: directory that this process and the server see under one path, where `vllm_server` puts the adapters'
     files; None: this machine's memory, for a server on the same machine.

@@ -70,7 +70,7 @@ def check_program(setup: Setup) -> None:
         (algorithm.sampler.horizon is not None, "algorithm.sampler.horizon ends episodes early", "leave it out"),
         (algorithm.reward.gain is not None, "algorithm.reward.gain needs a right answer", "leave it out"),
         (algorithm.reward.partial is not None, "algorithm.reward.partial needs named entities", "leave it out"),
-        (setup.is_served_elsewhere, "adapters are trained on a base that is loaded here", "leave engine=openai out"),
+        (setup.is_served_elsewhere, "adapters are trained on a base that is loaded here", "leave engine out"),
         (cluster.workers > 0, "cluster.workers play a team's graph", "leave it out"),
         (algorithm.reward.of != "trajectory", f"algorithm.reward.of={algorithm.reward.of} needs rewards turn by turn",
          "leave it out"),

@@ -176,7 +176,7 @@ def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
     from mas.runs.check_transfer import check_adapters
     from mas.training.base import open_base
     from mas.training.compare import compare_taught, evaluate_served
-    from mas.training.saved import saved_experiences
+    from mas.training.saved import saved_experiences, saved_samplers
 
     setup = asked.setup
     is_served, has_text = setup.is_served_elsewhere, setup.algorithm.is_training_free
@@ -195,9 +195,10 @@ def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
     if is_served:
         if asked.pair or asked.take:
             raise ConfigError(
-                "--swap exchanges adapters of this run, --take replaces one; with engine=openai the server's play"
+                "--swap exchanges adapters of this run, --take replaces one; with "
+                f"engine={setup.engine.name} the server's play"
             )
-        return partial(evaluate_served, setup)
+        return partial(evaluate_served, setup, saved_samplers(asked.run_dir, setup))
     return _with_adapters(asked, setup, console)
 
 

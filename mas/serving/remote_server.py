@@ -56,7 +56,7 @@ class RemoteServer:
     def __init__(self, options: ServerOptions, place: str) -> None:
         self.options = options
         self.place = place
-        self._key = _key(options, place)
+        self._key = key_of(options, place)
         self._client = AsyncOpenAI(
             base_url=options.url,
             api_key=self._key or "none",
@@ -200,8 +200,15 @@ class RemoteServer:
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _key(options: ServerOptions, place: str) -> str:
-    """The key, empty where none is wanted."""
+def key_of(options: ServerOptions, place: str) -> str:
+    """The key, empty where none is wanted.
+
+    Args:
+        place: where the options stand in the configuration; errors name it.
+
+    Raises:
+        ConfigError: the environment variable that should hold it is not set, or holds no key.
+    """
     if options.key_env is None:
         return ""
     key = os.environ.get(options.key_env, "").strip()

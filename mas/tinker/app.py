@@ -26,9 +26,12 @@ from mas.endpoint.request_lifecycle import BODY_S, GONE
 from mas.tinker.checkpoints import CheckpointPath
 from mas.tinker.service import TinkerService
 from mas.tinker.wire import PROTOBUF, ForwardBackward, RequestT, read_json
+from mas.training.client_adapter import ClientAdapter
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""
+_HEAD = 4096
+"""Bytes that are kept of a larger one: they say whose request it is."""
 POLL_S = 20.0
 """How long an answer is waited for before the client is told to ask again; the SDK gives up a request after 45 s."""
 _MAX_CHUNK = 4 * 2**20
@@ -68,30 +71,48 @@ def _bounded(page: Page, gate: ConnectionGate) -> Page:
     return bounded
 
 
+async def _read(request: Request, kind: str) -> tuple[bytes, Refused | None]:
+    """The whole body; or its beginning, and why it is not read.
+
+    Raises:
+        Refused: it takes too long, or all bodies here are too large.
+    """
+    error: Refused | None = None
+    length, body = request.headers.get("content-length", ""), bytearray()
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+        error = Refused(415, f"the header Content-Type must be {kind}")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        why = "a compressed body is not read here: client/config says proto_compress_fwdbwd false"
+        return b"", Refused(415, why)
+    too_large = Refused(413, f"the body has more than {MAX_BODY} bytes: send fewer data at once", code="too_large")
+    if length.isdecimal() and int(length) > MAX_BODY:
+        error = too_large
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():  # all of it: a client that is not heard to its end sends it again
+                if error is too_large:
+                    body += chunk[: _HEAD - len(body)] if len(body) < _HEAD else b""
+                    continue
+                request.state.take(len(chunk))
+                body += chunk
+                if len(body) > MAX_BODY:
+                    error = too_large
+                    del body[_HEAD:]
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {BODY_S:.0f} s", code="timeout") from None
+    return bytes(body), error
+
+
 async def _body(request: Request, kind: str) -> bytes:
     """The whole body.
 
     Raises:
         Refused: it is of another kind, compressed, too large, or takes too long; or all bodies here are too large.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
-        raise Refused(415, f"the header Content-Type must be {kind}")
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "a compressed body is not read here: client/config says proto_compress_fwdbwd false")
-    too_large = Refused(413, f"the body has more than {MAX_BODY} bytes: send fewer data at once", code="too_large")
-    length, body = request.headers.get("content-length", ""), bytearray()
-    if length.isdecimal() and int(length) > MAX_BODY:
-        raise too_large
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for chunk in request.stream():
-                request.state.take(len(chunk))
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise too_large
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_S:.0f} s", code="timeout") from None
-    return bytes(body)
+    body, error = await _read(request, kind)
+    if error is not None:
+        raise error
+    return body
 
 
 async def _json(request: Request) -> bytes:
@@ -142,10 +163,10 @@ class TinkerPages:
         return JSONResponse({"status": "ok"})
 
     async def capabilities(self, request: Request) -> Response:
-        context = self._service.base.limits.context
+        context = self._service.base.model.limits.context
         models = [
             {"model_name": name, "max_context_length": context, "trainable": True, "sampleable": True}
-            for name in self._service.names
+            for name in self._service.base.names
         ]
         return JSONResponse({"supported_models": models})
 
@@ -170,30 +191,30 @@ class TinkerPages:
 
     async def create_session(self, request: Request) -> Response:
         asked = read_json(types.CreateSessionRequest, await _json(request))
-        session = self._service.begin_session(asked)
+        session = self._service.sessions.begin(asked)
         return JSONResponse({"type": "create_session", "session_id": session, "info_message": _NOTE})
 
     async def heartbeat(self, request: Request) -> Response:
         asked = read_json(types.SessionHeartbeatRequest, await _json(request))
-        self._service.session(asked.session_id)
+        self._service.sessions.open(asked.session_id)
         return JSONResponse({"type": "session_heartbeat"})
 
     async def finish_session(self, request: Request) -> Response:
         await _json(request)
-        self._service.end_session(request.path_params["name"])
+        self._service.sessions.end(request.path_params["name"])
         return JSONResponse({})
 
     async def create_model(self, request: Request) -> Response:
         body = await _json(request)
         asked = read_json(types.CreateModelRequest, body)
         return _future(
-            self._service.create_model(asked, body), model_id=f"{asked.session_id}:train:{asked.model_seq_id}"
+            self._service.training.create(asked, body), model_id=f"{asked.session_id}:train:{asked.model_seq_id}"
         )
 
     async def info(self, request: Request) -> Response:
         asked = read_json(types.GetInfoRequest, await _json(request))
-        model, base = self._service.model(asked.model_id), self._service.base
-        name = self._service.names[0]
+        model, base = self._service.training.model(asked.model_id), self._service.base.model
+        name = self._service.base.names[0]
         return JSONResponse(
             {
                 "type": "get_info",
@@ -213,56 +234,74 @@ class TinkerPages:
     async def unload(self, request: Request) -> Response:
         body = await _json(request)
         asked = read_json(types.UnloadModelRequest, body)
-        return _future(self._service.unload(asked.model_id, body), model_id=asked.model_id)
+        return _future(self._service.training.unload(asked.model_id, body), model_id=asked.model_id)
 
     async def forward_backward(self, request: Request) -> Response:
-        body = await _body(request, PROTOBUF)
-        asked = ForwardBackward.read(body)
-        return _future(self._service.forward_backward(asked, body), model_id=asked.message.model_id)
+        body, error = await _read(request, PROTOBUF)
+        training = self._service.training
+        try:
+            if error is not None:
+                raise error
+            asked = ForwardBackward.read(body)
+        except Refused as refused:
+            why = str(refused)
+            return _future(training.refuse(body, refused, lambda adapter: adapter.fail(why)))
+        return _future(training.forward_backward(asked, body), model_id=asked.message.model_id)
 
     async def optim_step(self, request: Request) -> Response:
-        return await self._in_turn(request, types.OptimStepRequest, self._service.optim_step)
+        return await self._in_turn(
+            request, types.OptimStepRequest, self._service.training.optim_step, ClientAdapter.drop
+        )
 
     async def save_weights(self, request: Request) -> Response:
-        return await self._in_turn(request, types.SaveWeightsRequest, self._service.save_weights)
+        return await self._in_turn(request, types.SaveWeightsRequest, self._service.training.save_weights)
 
     async def load_weights(self, request: Request) -> Response:
-        return await self._in_turn(request, types.LoadWeightsRequest, self._service.load_weights)
+        return await self._in_turn(request, types.LoadWeightsRequest, self._service.training.load_weights)
 
     async def save_for_sampler(self, request: Request) -> Response:
-        return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.save_for_sampler)
+        return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.training.save_for_sampler)
 
     async def save_external(self, request: Request) -> Response:
         why = "save_weights_external is not offered here: save_weights_for_sampler writes a PEFT directory in run_dir"
-        return _future(self._service.refuse(await _json(request), Refused(400, why)))
+        return _future(self._service.training.refuse(await _json(request), Refused(400, why)))
 
     async def _in_turn(
-        self, request: Request, kind: type[RequestT], begin: Callable[[RequestT, bytes], str]
+        self,
+        request: Request,
+        kind: type[RequestT],
+        begin: Callable[[RequestT, bytes], str],
+        drop: Callable[[ClientAdapter], None] | None = None,
     ) -> Response:
-        body = await _json(request)
+        """`drop`: what becomes of the gradient if it cannot be read."""
+        body, error = await _read(request, "application/json")
         try:
+            if error is not None:
+                raise error
             asked = read_json(kind, body)
-        except Refused as error:
-            return _future(self._service.refuse(body, error))
+        except Refused as refused:
+            return _future(self._service.training.refuse(body, refused, drop))
         return _future(begin(asked, body))
 
     async def create_sampling(self, request: Request) -> Response:
         asked = read_json(types.CreateSamplingSessionRequest, await _json(request))
-        name = await self._service.create_sampling(asked)
+        name = await self._service.sampling.create(asked)
         return JSONResponse({"type": "create_sampling_session", "sampling_session_id": name})
 
     async def join_sampling(self, request: Request) -> Response:
         asked = read_json(types.JoinSamplingSessionRequest, await _json(request))
-        number = self._service.join_sampling(asked.sampling_session_id)
+        number = self._service.sampling.join(asked.sampling_session_id)
         return JSONResponse({"type": "join_sampling_session", "client_counter": number})
 
     async def sampler(self, request: Request) -> Response:
-        found = self._service.sampler(request.path_params["name"])
-        return JSONResponse({"sampler_id": found.id, "base_model": self._service.names[0], "model_path": found.path})
+        found = self._service.sampling.get(request.path_params["name"])
+        return JSONResponse(
+            {"sampler_id": found.id, "base_model": self._service.base.names[0], "model_path": found.path}
+        )
 
     async def sample(self, request: Request) -> Response:
         body = await _json(request)
-        key, names = self._service.sample(read_json(types.SampleRequest, body), body)
+        key, names = self._service.sampling.sample(read_json(types.SampleRequest, body), body)
         return _future(key, sample_sequence_ids=names)
 
     async def retrieve(self, request: Request) -> Response:

@@ -50,8 +50,11 @@ class Futures:
         self._bytes = 0
         self._closed = False
 
-    def begin(self, key: str, body: bytes, work: Callable[[], Awaitable[Answer]]) -> str:
+    def begin(self, key: str, body: bytes, work: Callable[[], Awaitable[Answer]], *, is_awaited: bool = False) -> str:
         """Carry out a request, unless it is there already; returns its key.
+
+        Args:
+            is_awaited: others may wait for this one; it is let in however many are under way.
 
         Raises:
             Refused: another request had this key, or too many are under way.
@@ -63,7 +66,8 @@ class Futures:
             return key
         if self._closed:
             raise Refused(503, "the server is closing", code="closing")
-        if self._pending >= MOST_PENDING or self._pending_bytes + len(body) > MOST_PENDING_BYTES:
+        is_full = self._pending >= MOST_PENDING or self._pending_bytes + len(body) > MOST_PENDING_BYTES
+        if is_full and not is_awaited:
             raise Refused(429, f"{self._pending} requests are under way here: come again later", code="busy")
         self._pending += 1
         self._pending_bytes += len(body)
@@ -135,16 +139,14 @@ async def _answered(work: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class OrderedTurns:
-    """The requests of one model in the order of their numbers, whatever order they come in.
+    """The requests of one model in the order of their numbers, whatever order they come in. `next`: whose turn it is.
 
     Args:
         first: the number that comes first.
-        most_waiting: requests that wait for one before them.
     """
 
-    def __init__(self, first: int, most_waiting: int = 512) -> None:
-        self._next = first
-        self._most = most_waiting
+    def __init__(self, first: int) -> None:
+        self.next = first
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._ended = ""
 
@@ -152,15 +154,13 @@ class OrderedTurns:
         """Wait for the turn; whoever got it calls `end`.
 
         Raises:
-            RefusedRequest: the turn was before, too many wait, or there will be none.
+            RefusedRequest: the turn was before, or there will be none.
         """
         if self._ended:
             raise RefusedRequest(self._ended)
-        if number < self._next:
-            raise RefusedRequest(f"request {number} was carried out before, and {self._next} comes next")
-        if number > self._next:
-            if len(self._waiting) >= self._most:
-                raise RefusedRequest(f"{len(self._waiting)} requests wait for request {self._next} of this model")
+        if number < self.next:
+            raise RefusedRequest(f"request {number} was carried out before, and {self.next} comes next")
+        if number > self.next:
             turn = self._waiting[number] = asyncio.get_running_loop().create_future()
             try:
                 await turn
@@ -169,8 +169,8 @@ class OrderedTurns:
 
     def end(self) -> None:
         """The next one begins."""
-        self._next += 1
-        turn = self._waiting.get(self._next)
+        self.next += 1
+        turn = self._waiting.get(self.next)
         if turn is not None and not turn.done():
             turn.set_result(None)
 

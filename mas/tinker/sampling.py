@@ -3,15 +3,18 @@
 Weights that were saved under a name are read again when they are needed; of others the server keeps those used last.
 """
 
+import asyncio
 import itertools
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import msgspec
 from tinker import types
 
+from mas.core.concurrency import finished
 from mas.core.engine import AdapterRef, Generation, Request, Sampling
 from mas.core.errors import RefusedRequest
 from mas.core.seeds import derive_seed
@@ -29,25 +32,17 @@ _UNSUPPORTED = ("target_prompt_logprobs", "prompt_alt_tokens_k", "record_stabili
 
 @dataclass(slots=True, eq=False)
 class SamplingTarget:
-    """What sampling sessions use. `load`: reads the weights again; None: nobody can. `is_base`: there are none."""
+    """What sampling sessions use. `load`: reads the weights again; None: nobody can. `is_base`: there are none.
+    `loading`: held while they are read."""
 
     version: AdapterVersion | None = None
     load: Callable[[], AdapterWeights] | None = None
     is_base: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SamplingSession:
-    """`path`: of the saved weights that it was made from, None: of none. `owner`: the client's session."""
-
-    id: str
-    owner: str
-    target: SamplingTarget
-    path: str | None = None
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Samplers:
-    """The weights that are sampled with.
+    """The weights that are sampled with. Files are read, weights checked and texts made in a thread of its own.
 
     Args:
         most: how many sets of weights are held at the same time.
@@ -58,18 +53,23 @@ class Samplers:
         self._most = most
         self._held: OrderedDict[SamplingTarget, None] = OrderedDict()
         self._numbers = itertools.count(1)
+        self._thread = ThreadPoolExecutor(1, "mas-tinker-text")
 
-    def hold(self, target: SamplingTarget, weights: AdapterWeights) -> None:
+    async def close(self) -> None:
+        """Wait for what is read."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def hold(self, target: SamplingTarget, weights: AdapterWeights) -> None:
         """Give weights, which do not change any more, to a target; the one that was not used for longest may lose its
         own.
 
         Raises:
             EngineError: they hold a number that is none, which would break the batches that they are used in.
         """
-        self.drop(target)
         number = next(self._numbers)
         version = AdapterVersion(AdapterRef("tinker", number), number, weights, None)
-        check_version(self._engine.base.bank, version)
+        await finished(self._thread, lambda: check_version(self._engine.base.bank, version))
+        self.drop(target)
         target.version = version
         self._held[target] = None
         while len(self._held) > self._most:
@@ -82,7 +82,7 @@ class Samplers:
         target.version = None
         self._held.pop(target, None)
 
-    def version(self, target: SamplingTarget) -> AdapterVersion | None:
+    async def version(self, target: SamplingTarget) -> AdapterVersion | None:
         """What the engine samples with, None: the base.
 
         Raises:
@@ -90,15 +90,18 @@ class Samplers:
         """
         if target.is_base:
             return None
-        if target.version is None:
-            if target.load is None:
-                raise RefusedRequest(
-                    f"the weights of this sampling client were dropped, since {self._most} others were used after them:"
-                    " save weights that stay in use under a name (save_weights_for_sampler), or start with --samplers"
-                )
-            self.hold(target, target.load())
-        self._held.move_to_end(target)
-        return target.version
+        async with target.loading:
+            if target.version is None:
+                if target.load is None:
+                    raise RefusedRequest(
+                        f"the weights of this sampling client were dropped, since {self._most} others were used after "
+                        "them: save weights that stay in use under a name (save_weights_for_sampler), or start with "
+                        "--samplers"
+                    )
+                await self.hold(target, await finished(self._thread, target.load))
+            if target in self._held:
+                self._held.move_to_end(target)
+            return target.version
 
     async def sample(self, target: SamplingTarget, request: types.SampleRequest) -> bytes:
         """The answer as protocol buffers.
@@ -111,8 +114,8 @@ class Samplers:
                 raise RefusedRequest(f"{name} is not offered here: leave it out")
         if not 1 <= request.num_samples <= MOST_SAMPLES:
             raise RefusedRequest(f"num_samples is {request.num_samples}; 1 to {MOST_SAMPLES} are possible")
-        prompt, version = prompt_ids(request.prompt), self.version(target)
-        stops, sampling = self._sampling(request, len(prompt))
+        prompt, version = prompt_ids(request.prompt), await self.version(target)
+        stops, sampling = await finished(self._thread, lambda: self._sampling(request, len(prompt)))
         seed = secrets.randbits(62) if request.sampling_params.seed is None else request.sampling_params.seed
         asked = Request(
             prompt_ids=prompt,
@@ -122,9 +125,12 @@ class Samplers:
         self._engine.base.limits.check_request(asked)
         scored = await self._prompt(version, prompt, request)
         drawn = await self._engine.generate_version(version, asked)
-        if stops:
-            drawn = tuple(self._cut(one, stops) for one in drawn)
-        return sample_bytes(drawn, *scored, request.topk_sample_logprobs)
+
+        def answer() -> bytes:
+            cut = [self._cut(one, stops) for one in drawn] if stops else drawn
+            return sample_bytes(cut, *scored, request.topk_sample_logprobs)
+
+        return await finished(self._thread, answer)
 
     def _sampling(self, request: types.SampleRequest, prompt: int) -> tuple[Sequence[str], Sampling]:
         """The texts that end a completion, and all else. An end of the base's own ends it, too, but with `stop=[]`."""

@@ -77,7 +77,7 @@ def serve_tinker(
         ):
             key = "the key in MAS_API_KEY" if entrance.has_key else "tml-any"
             lines = [
-                f"The Tinker API at {address}, saved weights in {directory}. Base: {', '.join(service.names)}",
+                f"The Tinker API at {address}, saved weights in {directory}. Base: {', '.join(service.base.names)}",
                 f'  tinker.ServiceClient(base_url="{address}", api_key="{key}")',
                 "Ctrl-C ends it.",
             ]

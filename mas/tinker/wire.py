@@ -3,6 +3,7 @@
 Shape legend: T tokens of a datum, K targets at each place.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from mas.endpoint.errors import Refused
 from mas.training.client_adapter import ClientDatum, ClientLossOutput
 
 PROTOBUF = "application/x-protobuf"
+_MODEL_ID, _SEQ_ID = b"\x0a", b"\x10"
+"""What the first two fields of a ForwardBackwardRequest begin with."""
 _DTYPES: Mapping[int, np.dtype[Any]] = {
     pb.DTYPE_FLOAT32: np.dtype("<f4"),
     pb.DTYPE_INT64: np.dtype("<i8"),
@@ -48,6 +51,31 @@ def read_json(kind: type[RequestT], body: bytes) -> RequestT:
         detail = error.errors()[0]
         place = ".".join(map(str, detail["loc"]))
         raise Refused(400, f"{place + ': ' if place else ''}{detail['msg']}", param=place or None) from None
+
+
+def owner_of(body: bytes) -> tuple[str, int] | None:
+    """The model and the number of a request, of JSON or of the beginning of a `ForwardBackwardRequest`, whose first
+    fields they are; None: it cannot be seen."""
+    try:
+        if body[:1] == _MODEL_ID:
+            length, at = _varint(body, 1)
+            name, at = body[at : at + length].decode(), at + length
+            return (name, _varint(body, at + 1)[0]) if body[at : at + 1] == _SEQ_ID else None
+        given = json.loads(body)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    name, number = (given.get("model_id"), given.get("seq_id")) if isinstance(given, dict) else (None, None)
+    return (name, number) if isinstance(name, str) and isinstance(number, int) else None
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A number as protocol buffers write it, and where it ends."""
+    value = shift = 0
+    while True:
+        value |= (body[at] & 127) << shift
+        if body[at] < 128 or shift > 63:
+            return value, at + 1
+        at, shift = at + 1, shift + 7
 
 
 @dataclass(frozen=True, slots=True)

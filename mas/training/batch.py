@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mas.config.updates import Aggregation
+from mas.config.updates import Aggregation, LossOptions
 from mas.core.records import Group, Turn
 from mas.serving.packed_layout import Ids, common, tree_of
 
@@ -83,6 +83,25 @@ def weighted(rows: Sequence[TrainRow], *, aggregation: Aggregation, max_length: 
         )
         batch += [replace(row, weight=weight) for row, weight in zip(own, weights, strict=True)]
     return batch
+
+
+def split_minibatches(rows: Sequence[TrainRow], count: int, loss: LossOptions) -> list[list[TrainRow]]:
+    """Every n-th group of each adapter, weighted as a batch of its own; where there are not n groups, every n-th row
+    (ratio=sequence: trajectory). `count`: n."""
+    if count == 1:
+        return [list(rows)]
+    groups: dict[str, set[Group]] = defaultdict(set)
+    for row in rows:
+        groups[row.adapter].add(group_of(row))
+    seen: dict[str, dict[object, int]] = defaultdict(dict)
+    parts: list[list[TrainRow]] = [[] for _ in range(count)]
+    for row in rows:
+        units = seen[row.adapter]
+        unit: object = trajectory_of(row) if loss.ratio == "sequence" else len(units)
+        if len(groups[row.adapter]) >= count:
+            unit = group_of(row)
+        parts[units.setdefault(unit, len(units)) % count].append(row)
+    return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
 
 def token_weights(

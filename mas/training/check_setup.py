@@ -33,6 +33,7 @@ from mas.training.check_team_options import (
     check_turns,
     check_warm_start,
 )
+from mas.training.check_tinker import check_tinker
 from mas.training.engines import check_published
 from mas.training.opponents import check_opponents
 from mas.training.rewards import FAILURE, MODEL, OWN, check_costs
@@ -64,7 +65,10 @@ def check_trainable(setup: Setup) -> None:
 def _check(setup: Setup) -> None:
     algorithm, scenario, team = setup.algorithm, setup.scenario, setup.team
     if not algorithm.is_training_free:
-        check_published(setup.engine)
+        if setup.engine.name == "tinker":
+            check_tinker(setup)
+        else:
+            check_published(setup.engine)
     check_templates(scenario, team)
     if setup.engine.name == "vllm":
         check_limits(team)
@@ -145,7 +149,8 @@ def _check_places(setup: Setup) -> None:
 
 
 def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> None:
-    """Refuse `cluster.workers`, `.engines` and `.learners` where they have no use.
+    """Refuse `cluster.workers`, `.engines` and `.learners` where they have no use, and agents in processes of their own
+    where a Tinker service trains.
 
     Args:
         is_distributed: the team's agents are processes of their own. is_started: somebody starts the processes.
@@ -154,6 +159,8 @@ def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> 
         ConfigError: says why.
     """
     cluster = setup.cluster
+    if setup.engine.name == "tinker" and is_distributed:
+        raise ConfigError("engine=tinker samples and trains at a service for one process: train without --bus")
     if not cluster.is_used:
         return
     kind = "workers" if cluster.workers else "engines" if cluster.engines else "learners"

@@ -251,9 +251,17 @@ class ClientAdapter:
             self._optimiser.step()
             self.steps += 1
         finally:
-            self._optimiser.zero_grad(set_to_none=True)
-            self._failed = ""
+            self.drop()
         return norm
+
+    def fail(self, why: str) -> None:
+        """A call that adds gradient could not be read: the next step fails, too."""
+        self._failed = why
+
+    def drop(self) -> None:
+        """The gradient is gone, as after a step."""
+        self._optimiser.zero_grad(set_to_none=True)
+        self._failed = ""
 
     def optimiser_file(self) -> bytes:
         """The state of AdamW as safetensors."""
@@ -283,8 +291,7 @@ class ClientAdapter:
             for mine, its in zip(self.weights.parameters(), weights.parameters(), strict=True):
                 mine.copy_(its)  # also where mine is no number any more
         restore_optimiser(self._optimiser, self.weights.parameters(), state)
-        self._optimiser.zero_grad(set_to_none=True)
-        self._failed = ""
+        self.drop()
 
     def _state(self, content: bytes) -> dict[str, Tensor]:
         parameters = self.weights.parameters()

@@ -156,7 +156,9 @@ def plan_cluster(setup: Setup, footprint: Footprint, work: Work) -> ClusterPlan:
         ConfigError: no adapter is trained, a server elsewhere plays, or vLLM serves no adapters of this rank.
     """
     if setup.is_served_elsewhere:
-        raise ConfigError("engine=openai plays what a server elsewhere has: there are no processes of mas to plan for")
+        raise ConfigError(
+            f"with engine={setup.engine.name} a server elsewhere has the model: no process of mas is to be planned for"
+        )
     options, slots = setup.cluster, adapter_slots(setup)
     trained = slots.adapters
     if not trained:

@@ -79,15 +79,23 @@ async def compare(
 
 
 async def evaluate_served(
-    setup: Setup, *, tasks: int, is_sampled: bool = False, counted: Counted = uncounted
+    setup: Setup,
+    saved: Mapping[str, str] = MappingProxyType({}),
+    *,
+    tasks: int,
+    is_sampled: bool = False,
+    counted: Counted = uncounted,
 ) -> dict[str, Evaluation]:
-    """The evaluation of what the server of `engine=openai` serves, by the name `served`.
+    """The evaluation of what the server of `engine=openai` or `engine=tinker` serves, by the name `served`.
+
+    Args:
+        saved: as in `open_team`.
 
     Raises:
         ConfigError, EngineError: see `open_team`. RunError: no task could be played. Halted: Ctrl-C.
     """
     name = "served"
-    async with open_team(setup, None) as session:
+    async with open_team(setup, None, saved=saved) as session:
         return {name: await _evaluated(name, session, tasks, is_sampled, counted)}
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mas.config.updates import CriticOptions
 from mas.core.seeds import derive_seed
-from mas.training.batch import MicroBatch, TrainRow
+from mas.training.batch import MicroBatch, TrainRow, split_minibatches
 from mas.training.batch_tensors import BatchTensors, recomputing
 from mas.training.learner import Learner
 from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
@@ -80,7 +80,7 @@ class Critic:
         """
         torch.set_num_threads(self.base.options.threads)
         set_lr(self.optimisers, self.options.lr * lr_scale)
-        parts = self.learner.minibatches(rows, self.options.minibatches)
+        parts = split_minibatches(rows, self.options.minibatches, self.learner.loss)
         told = defaultdict[str, list[Metrics]](list)
         for _ in range(self.options.epochs):
             for part in parts:

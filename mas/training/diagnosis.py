@@ -44,7 +44,9 @@ def diagnose(setup: Setup, note: Callable[[str], None]) -> Iterator[Finding]:
         ConfigError: a server elsewhere plays, so that there is no model here.
     """
     if setup.is_served_elsewhere:
-        raise ConfigError("engine=openai plays what a server elsewhere has: there is no model here to look at")
+        raise ConfigError(
+            f"with engine={setup.engine.name} a server elsewhere has the model: there is none here to look at"
+        )
     try:
         yield from _findings(setup, note)
     except MasError as error:

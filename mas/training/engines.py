@@ -6,13 +6,15 @@ Servers elsewhere are endpoints of roles: peers of single roles, and the whole t
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Protocol
 
 from mas.config.options import EngineOptions, ModelOptions
 from mas.config.servers import PeerOptions, RemoteOptions, ServerOptions
 from mas.core.concurrency import run_blocking
 from mas.core.engine import Tokenizer
-from mas.core.errors import ConfigError, EngineError
+from mas.core.errors import ConfigError, EngineError, MissingPackage
 from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
 from mas.serving.model import BaseModel, load_text, tiny_text
@@ -43,6 +45,11 @@ def check_published(engine: EngineOptions) -> None:
     """
     if engine.name == "openai":
         raise ConfigError(NOT_PUBLISHED)
+    if engine.name == "tinker":
+        raise ConfigError(
+            "engine=tinker plays and trains what its service has; nothing that is loaded here can be published to it: "
+            "use engine=transformers, engine=vllm or engine=vllm_server"
+        )
 
 
 def check_engine(setup: Setup, base: BaseModel | None) -> None:
@@ -60,9 +67,8 @@ def check_engine(setup: Setup, base: BaseModel | None) -> None:
         judge = late.judge if late is not None and late.judge in setup.peers else None
         editor = setup.algorithm.experience.peer if training_free else None
         async with open_peers(setup), open_peer(setup, editor), open_peer(setup, judge):
-            if setup.engine.name == "openai":
-                endpoint = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
-                await endpoint.engine.close()
+            if setup.is_served_elsewhere:
+                await (await start_served(setup)).engine.close()
             if setup.engine.name == "vllm_server" and base is not None:
                 await (await start_engine(setup.engine, base)).close()
 
@@ -130,6 +136,28 @@ async def start_model_endpoint(options: ServerOptions, model: ModelOptions, plac
         return ModelEndpoint(engine=await ChatEngine.start(options, place), chats=True)
     text = model_text(model)
     return ModelEndpoint(engine=await OpenAIEngine.start(options, text, place), chats=text.chats)
+
+
+async def start_served(setup: Setup, saved: Mapping[str, str] = MappingProxyType({})) -> ModelEndpoint:
+    """The endpoint of the server elsewhere that has the model; its engine is the caller's to close.
+
+    Args:
+        saved: with `engine=tinker`, adapter -> the path of its saved weights.
+
+    Raises:
+        As `start_model_endpoint`. MissingPackage: the package `tinker` is not installed.
+    """
+    remote = setup.engine.remote
+    if setup.engine.name != "tinker":
+        return await start_model_endpoint(remote, setup.model, "engine.remote")
+    if find_spec("tinker") is None:
+        raise MissingPackage(
+            "engine=tinker needs the package tinker, which is not installed: pip install 'mas[tinker]'"
+        )
+    from mas.serving.remote_tinker import TinkerEngine
+
+    text = model_text(setup.model)
+    return ModelEndpoint(engine=await TinkerEngine.start(remote, text, setup.model.path, saved), chats=text.chats)
 
 
 def model_text(model: ModelOptions) -> ModelText:

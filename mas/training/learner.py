@@ -17,7 +17,6 @@ from torch import Tensor
 
 from mas.config.options import LearnerOptions
 from mas.config.updates import LossOptions
-from mas.core.records import Group
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.logits import Head
 from mas.serving.model import BaseModel
@@ -30,8 +29,8 @@ from mas.training.batch import (
     group_of,
     packed,
     padded,
+    split_minibatches,
     trajectory_of,
-    weighted,
 )
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
 from mas.training.losses.policy import bias_correction, bias_norm
@@ -128,7 +127,7 @@ class Learner:
         tallies: dict[str, MetricAccumulator] = defaultdict(MetricAccumulator)
         norms: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.options.epochs):
-            for part in self.minibatches(rows, self.options.minibatches):
+            for part in split_minibatches(rows, self.options.minibatches, self.loss):
                 for name, norm in self.update(part, tallies, start).items():
                     norms[name].append(norm)
         if self.loss.reference is not None:
@@ -207,25 +206,6 @@ class Learner:
             for row in batch.rows:
                 found[id(row.turn)] = [next(tokens) for _ in row.turn.completion_ids]
         return found
-
-    def minibatches(self, rows: Sequence[TrainRow], count: int) -> list[list[TrainRow]]:
-        """Every n-th group of each adapter, weighted as a batch of its own; where there are not n groups, every n-th
-        row (ratio=sequence: trajectory). `count`: n."""
-        loss = self.loss
-        if count == 1:
-            return [list(rows)]
-        groups: dict[str, set[Group]] = defaultdict(set)
-        for row in rows:
-            groups[row.adapter].add(group_of(row))
-        seen: dict[str, dict[object, int]] = defaultdict(dict)
-        parts: list[list[TrainRow]] = [[] for _ in range(count)]
-        for row in rows:
-            units = seen[row.adapter]
-            unit: object = trajectory_of(row) if loss.ratio == "sequence" else len(units)
-            if len(groups[row.adapter]) >= count:
-                unit = group_of(row)
-            parts[units.setdefault(unit, len(units)) % count].append(row)
-        return [weighted(part, aggregation=loss.aggregation, max_length=loss.max_length) for part in parts if part]
 
     def update(
         self, rows: Sequence[TrainRow], tallies: Mapping[str, MetricAccumulator], start: Logprobs | None

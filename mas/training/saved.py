@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Literal
 
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.servers import STEP
 from mas.config.trust import check_links
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
 from mas.runtime.human import HumanDesk
@@ -26,6 +27,9 @@ from mas.training.libraries import FOLDER, read_libraries
 from mas.training.published import check_base
 from mas.training.session import Shared, TeamSession, open_team
 from mas.training.setup import Setup
+
+TINKER_FILE = "tinker.json"
+"""In a checkpoint of a run that a Tinker service trains: adapter -> the paths of its saves there."""
 
 
 def saved_adapters(run: Path, base: BaseModel, step: int | None = None) -> dict[str, AdapterWeights]:
@@ -124,6 +128,35 @@ def saved_libraries(run: Path) -> dict[str, Library]:
     return found
 
 
+def saved_at_tinker(checkpoint: Path, kind: Literal["state", "sampler"]) -> dict[str, str]:
+    """Adapter -> the path of what a Tinker service has saved of it at a checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint has no such paths, as of a run that trained its adapters here.
+    """
+    try:
+        places = json.loads((checkpoint / TINKER_FILE).read_bytes())
+        return {str(name): str(own[kind]) for name, own in places.items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint / TINKER_FILE} has no paths of a Tinker service: {error}") from error
+
+
+def saved_samplers(run: Path, setup: Setup) -> dict[str, str]:
+    """Adapter -> the path of what a Tinker service samples it with, as of the run's latest checkpoint; nothing with
+    another engine, or where roles learn as text.
+
+    Raises:
+        CheckpointError: the checkpoint is corrupt, or of a run that trained elsewhere.
+        RunDirectoryError: the run has not saved anything yet.
+    """
+    if setup.engine.name != "tinker" or setup.algorithm.is_training_free:
+        return {}
+    place = _saved_in(run)
+    if place == run:
+        raise _nothing(run, "trained adapters")
+    return saved_at_tinker(place, "sampler")
+
+
 def saved_experiences(run: Path | None, algorithm: AlgorithmOptions) -> dict[str, tuple[str, ...]]:
     """Role -> what it has learned as text in a run; nothing without a run, or where adapters are trained.
 
@@ -182,7 +215,8 @@ def open_run(
     shared: Shared | None = None,
     log: ReplayLog | None = None,
 ) -> AbstractAsyncContextManager[TeamSession]:
-    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's.
+    """The team with what a run has learned, or without a run untrained; with `engine=openai` the server's. With
+    `engine=tinker` the service has what the run has learned.
 
     Args:
         shared: as in `open_team`; it may be opened after this is called, which loads the base.
@@ -194,6 +228,7 @@ def open_run(
     setup = setup.with_experiences(saved_experiences(run, setup.algorithm))
     base = None if setup.is_served_elsewhere else open_base(setup, note)
     if base is None or setup.algorithm.is_training_free:
-        return open_team(setup, base, desk=desk, shared=shared, log=log)
+        saved = {} if run is None else saved_samplers(run, setup)
+        return open_team(setup, base, desk=desk, shared=shared, log=log, saved=saved)
     adapters = initial_adapters(setup, base) if run is None else saved_adapters(run, base)
     return open_team(setup, base, adapters, desk=desk, shared=shared, log=log)

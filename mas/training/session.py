@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import EnvelopeFactory
@@ -19,7 +20,7 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.tools.recorded import open_tools
-from mas.training.engines import open_peers, served_adapters, start_engine, start_model_endpoint
+from mas.training.engines import open_peers, served_adapters, start_engine, start_served
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
 from mas.training.task_batch import ProgramPlayer
@@ -88,12 +89,13 @@ async def open_team(
     versions: Mapping[str, int] | None = None,
     lanes: int = 0,
     calls: Path | None = None,
+    saved: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[TeamSession]:
     """Publish the adapters and put the team on a bus.
 
     Args:
-        base: None with `engine=openai`: no weights are loaded here. Each role then samples with its adapter if the
-            server has the team's adapters; else all sample with the server's base.
+        base: None with `engine=openai` or `engine=tinker`: no weights are loaded here. Each role then samples with its
+            adapter if the server has the team's adapters; else all sample with the server's base.
         adapters, versions: those to publish, by name, and as which version; without one they begin with 0.
         uses: role -> adapter that it samples with, in place of `setup.sampling_adapters`, say to exchange two roles.
         engine: serves them and stays open afterwards; None: one of the session's own.
@@ -102,6 +104,7 @@ async def open_team(
         log: where every play is written down; None: nowhere.
         lanes: how many batches can be in flight at once; 0: `TeamSession.runtime` plays them, one at a time.
         calls: the file that keeps what came of calls of tools; None: it is known until the session ends.
+        saved: see `start_served`.
 
     Raises:
         ConfigError: the server has some of the adapters only, or a limit of the configuration is wrong for it.
@@ -114,7 +117,7 @@ async def open_team(
             serving = await start_engine(setup.engine, base)
             stack.push_async_callback(serving.close)
         if base is None or serving is None:
-            endpoint = await start_model_endpoint(setup.engine.remote, setup.model, "engine.remote")
+            endpoint = await start_served(setup, saved)
             stack.push_async_callback(endpoint.engine.close)
             sampling, chats = endpoint.engine, endpoint.chats
             used = served_adapters(setup.sampling_adapters, sampling.adapters(), setup.engine.remote.url)

@@ -89,7 +89,7 @@ class Setup:
     @property
     def is_served_elsewhere(self) -> bool:
         """Whether a server elsewhere has the model, so that no weights are loaded here."""
-        return self.engine.name == "openai"
+        return self.engine.name in ("openai", "tinker")
 
     def with_team(self, name: str) -> Self:
         """The same with another team of the scenario.

@@ -338,9 +338,13 @@ class Trainer:
 
 
 def _trainable(setup: TrainSetup, base: BaseModel | None) -> Trainable:
-    """What is trained: adapters, or libraries of experiences."""
+    """What is trained: adapters, here or at a service, or libraries of experiences."""
     if setup.algorithm.is_training_free:
         return TrainableLibraries(setup)
+    if setup.engine.name == "tinker":
+        from mas.training.tinker_adapters import TrainableAtTinker  # needs the package tinker
+
+        return TrainableAtTinker(setup)
     if base is None:
         raise TrainingError("adapters are trained on a base, and there is none")
     return TrainableAdapters(setup, base)

@@ -28,7 +28,7 @@ SHORT = (
 )  # fmt: skip
 SHORTER = {"algorithm=at2po": ("algorithm.options.chains=1",)}
 """What a preset needs beside two candidates."""
-ELSEWHERE = ("engine=vllm", "engine=openai", "engine.name=", "peers.", "cluster=")
+ELSEWHERE = ("engine=vllm", "engine=openai", "engine=tinker", "engine.name=", "peers.", "cluster=")
 """Begins overrides that need more than this process."""
 RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox", "studio")
 """Commands that need more than themselves, or take minutes: run in the tests of their own folders."""

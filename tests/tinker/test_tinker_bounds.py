@@ -24,10 +24,11 @@ async def test_weights_that_are_no_numbers_are_not_sampled_with(base: BaseModel)
     engine = TransformersEngine(base)
     weights = base.bank.create(base.options.lora, 0)
     weights.parameters()[0].view(-1)[0] = math.nan
-    target = SamplingTarget()
+    target, samplers = SamplingTarget(), Samplers(engine, 2)
     with pytest.raises(EngineError, match="cannot be served"):
-        Samplers(engine, 2).hold(target, weights)
+        await samplers.hold(target, weights)
     assert target.version is None
+    await samplers.close()
     await engine.close()
 
 

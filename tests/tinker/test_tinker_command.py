@@ -43,6 +43,31 @@ def test_the_command_serves_until_it_is_interrupted_and_needs_its_key(base: Base
     assert (tmp_path / "run" / path.split("/")[2].replace(":", "_") / "weights" / "kept").is_dir()
 
 
+@pytest.mark.nightly
+def test_a_loop_as_users_of_the_sdk_write_it_learns_on_a_real_model(smollm: Path, tmp_path: Path) -> None:
+    """A server of its own with SmolLM2, and a script that knows nothing of mas."""
+    words = [*COMMAND, "tinker", f"model.path={smollm}", f"run_dir={tmp_path / 'run'}", "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, text=True) as process:  # type: ignore[call-overload]
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+", greeting := greeting_of(process))
+            assert found, greeting
+            script = [sys.executable, str(EXAMPLE.with_name("animals.py")), "--url", found[0], "--steps", "6"]
+            done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert done.returncode == 0, done.stderr
+    losses = [float(one) for one in re.findall(r"loss ([\d.]+)", done.stdout)]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] / 3
+    before, after = (re.findall(rf"{when}: (.*)", done.stdout)[0] for when in ("before", "after"))
+    assert before != after
+    assert re.fullmatch(r"'[A-Z][a-z]+!'", after)
+    assert "saved: tinker://" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,7 +1,9 @@
 """Sampling with the real SDK: what is drawn is what the engine draws with the same weights."""
 
+import asyncio
 import json
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from plain_lora import PlainLora
 from tinker import types
 from tinker_server_thread import RunningTinker, running_tinker
 
+from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
+from mas.serving.transformers_engine import TransformersEngine
+from mas.tinker.sampling import Samplers, SamplingTarget
 
 PROMPT = [40, 41, 42, 43]
 
@@ -181,7 +186,7 @@ def test_sampling_clients_have_the_weights_of_their_moment(
 
 
 def training_weights(server: RunningTinker, training: tinker.TrainingClient) -> Any:
-    return server.service.models[training.model_id].adapter.weights
+    return server.service.training.models[training.model_id].adapter.weights
 
 
 def test_weights_that_were_not_used_for_long_are_dropped_unless_they_have_a_name(
@@ -197,6 +202,32 @@ def test_weights_that_were_not_used_for_long_are_dropped_unless_they_have_a_name
         with pytest.raises(tinker.RequestFailedError, match="were dropped, since 2 others were used after them"):
             several[0].sample(prompt(), 1, greedy).result()
         assert len(server.service.samplers._held) == 2
+
+
+async def test_files_are_read_and_texts_made_in_a_thread(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop answers other clients meanwhile."""
+    engine, seen = TransformersEngine(base), dict[str, str]()
+    decode = base.tokenizer.decode
+
+    def load() -> AdapterWeights:
+        seen["file"] = threading.current_thread().name
+        return base.bank.create(base.options.lora, 0)
+
+    def text(ids: Any) -> str:
+        seen["text"] = threading.current_thread().name
+        return decode(ids)
+
+    monkeypatch.setattr(base.tokenizer, "decode", text)
+    samplers, target = Samplers(engine, 1), SamplingTarget(load=load)
+    asked = types.SampleRequest(
+        num_samples=1, prompt=prompt(), sampling_params=types.SamplingParams(max_tokens=2, stop="never said")
+    )
+    both = await asyncio.gather(samplers.sample(target, asked), samplers.sample(target, asked))
+    assert all(both)
+    assert {name.rpartition("_")[0] for name in seen.values()} == {"mas-tinker-text"}
+    assert seen.keys() == {"file", "text"}
+    await samplers.close()
+    await engine.close()
 
 
 def test_damaged_files_are_an_error_of_the_server_and_another_base_is_refused(

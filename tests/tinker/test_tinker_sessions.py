@@ -91,7 +91,7 @@ def test_a_session_lives_by_its_heartbeats_and_ends_with_all_that_it_has(base: B
         httpx.Client(base_url=f"{server.address}/api/v1") as http,
     ):
         service, now = server.service, [0.0]
-        service._now = lambda: now[0]
+        service.sessions._now = lambda: now[0]
         quiet, lively = session_of(http), session_of(http)
         for session in (quiet, lively):
             model_of(http, server.base, session)
@@ -99,12 +99,12 @@ def test_a_session_lives_by_its_heartbeats_and_ends_with_all_that_it_has(base: B
         assert http.post("/session_heartbeat", json={"session_id": lively}).status_code == 200
         now[0] = 4000.0
         third = session_of(http)
-        assert {model.owner for model in service.models.values()} == {lively}
+        assert {model.owner for model in service.training.models.values()} == {lively}
         assert http.post("/session_heartbeat", json={"session_id": quiet}).status_code == 410
         assert http.post("/session_heartbeat", json={"session_id": "nobody"}).status_code == 404
         done = http.post(f"/sessions/{lively}/finish", json={"reason": {"type": "success"}, "detail": None})
         assert done.status_code == 200
-        assert service.models == {}
+        assert service.training.models == {}
         late = http.post("/forward_backward", content=batch(f"{lively}:train:0", 1), headers=PROTO)
         assert late.status_code == 404
         assert http.post("/session_heartbeat", json={"session_id": third}).status_code == 200
@@ -118,7 +118,7 @@ def test_an_answer_that_is_not_there_yet_is_asked_for_again(base: BaseModel, tmp
         server.client() as client,
     ):
         gate = threading.Event()
-        server.service._thread.submit(gate.wait, 60)
+        server.service.base._thread.submit(gate.wait, 60)
         asked = {"session_id": session_of(http), "model_seq_id": 0, "base_model": "tiny", "lora_config": {"rank": 2}}
         key = http.post("/create_model", json=asked).json()["request_id"]
         waiting = client.create_lora_training_client("tiny", rank=2)
@@ -136,7 +136,7 @@ def test_a_request_that_is_sent_again_is_carried_out_once(server: RunningTinker,
     session = session_of(http)
     model = model_of(http, server.base, session)
     assert model_of(http, server.base, session) == model
-    adapter = server.service.models[model].adapter
+    adapter = server.service.training.models[model].adapter
     first = http.post("/forward_backward", content=batch(model, 1), headers=PROTO).json()["request_id"]
     again = http.post("/forward_backward", content=batch(model, 1), headers=PROTO).json()["request_id"]
     assert first == again
@@ -171,7 +171,7 @@ def test_requests_of_a_model_are_carried_out_in_the_order_of_their_numbers(
     step = {"model_id": model, "seq_id": 3, "adam_params": {"learning_rate": 0.1}}
     last = http.post("/optim_step", json=step).json()["request_id"]
     second = http.post("/forward_backward", content=batch(model, 2), headers=PROTO).json()["request_id"]
-    assert server.service.models[model].adapter.steps == 0
+    assert server.service.training.models[model].adapter.steps == 0
     first = http.post("/forward_backward", content=batch(model, 1), headers=PROTO).json()["request_id"]
     losses = [loss_of(fetched(http, key, PROTO["Content-Type"])) for key in (first, second)]
     assert losses[0] == losses[1]
@@ -195,7 +195,7 @@ def test_a_model_that_is_unloaded_frees_its_memory_and_a_place(base: BaseModel, 
         for _ in range(2):
             key = http.post("/unload_model", json={"model_id": model}).json()["request_id"]
             assert fetched(http, key).json() == {"type": "unload_model", "model_id": model}
-        assert server.service.models == {}
+        assert server.service.training.models == {}
         assert "was unloaded" in fetched(http, waits).json()["error"]
         assert http.post("/get_info", json={"model_id": model}).status_code == 404
         assert model_of(http, server.base, session, number=2)
@@ -263,6 +263,80 @@ def test_hostile_bodies_are_refused_and_the_server_goes_on(server: RunningTinker
         assert failed["category"] == "user", failed
     good = http.post("/forward_backward", content=batch(model, len(tensors) + 1), headers=PROTO).json()["request_id"]
     assert loss_of(fetched(http, good, PROTO["Content-Type"])) > 0
+
+
+def test_a_batch_that_is_too_large_or_of_another_kind_fails_in_its_turn(
+    server: RunningTinker, http: httpx.Client
+) -> None:
+    """It is answered, the queue of its model goes on, and the step that it belonged to is not made of the rest."""
+    model = model_of(http, server.base, session_of(http))
+    large = pb.ForwardBackwardRequest(model_id=model, seq_id=2, loss_fn="cross_entropy")
+    large.data.add().model_input.add().encoded_text.tokens = bytes(33 * 2**20)
+    json_like = {"model_id": model, "seq_id": 4}
+
+    def unsized(content: bytes) -> Iterator[bytes]:
+        for begin in range(0, len(content), 2**20):
+            yield content[begin : begin + 2**20]
+
+    def ends(number: int, sent: httpx.Response, said: str) -> None:
+        step = {"model_id": model, "seq_id": number + 1, "adam_params": {"learning_rate": 0.1}}
+        last = http.post("/optim_step", json=step).json()["request_id"]
+        assert said in fetched(http, sent.json()["request_id"]).json()["error"]
+        assert "no step was made" in fetched(http, last).json()["error"]
+
+    http.post("/forward_backward", content=batch(model, 1), headers=PROTO)
+    ends(
+        2, http.post("/forward_backward", content=large.SerializeToString(), headers=PROTO), "more than 33554432 bytes"
+    )
+    ends(4, http.post("/forward_backward", json=json_like), "Content-Type must be application/x-protobuf")
+    large.seq_id = 6
+    chunked = http.post("/forward_backward", content=unsized(large.SerializeToString()), headers=PROTO)
+    ends(6, chunked, "more than 33554432 bytes")
+    torn = pb.ForwardBackwardRequest(model_id=model, seq_id=8).SerializeToString() + b"\xff\xff"
+    ends(8, http.post("/forward_backward", content=torn, headers=PROTO), "no ForwardBackwardRequest")
+    adapter = server.service.training.models[model].adapter
+    assert adapter.steps == 0
+    good = http.post("/forward_backward", content=batch(model, 10), headers=PROTO).json()["request_id"]
+    assert loss_of(fetched(http, good, PROTO["Content-Type"])) > 0
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"type": "dimuon", "learning_rate": 0.1}, "trained by AdamW, not by"),
+        ({"learning_rate": -1.0}, "lr is -1"),
+        ({"learning_rate": "much"}, "learning_rate"),
+    ],
+)
+def test_a_refused_step_drops_the_gradient_whatever_it_is_refused_for(
+    server: RunningTinker, http: httpx.Client, params: dict[str, Any], said: str
+) -> None:
+    """The step after it learns from its own data alone."""
+    model = model_of(http, server.base, session_of(http))
+    http.post("/forward_backward", content=batch(model, 1), headers=PROTO)
+    refused = http.post("/optim_step", json={"model_id": model, "seq_id": 2, "adam_params": params})
+    assert said in fetched(http, refused.json()["request_id"]).json()["error"]
+    step = {"model_id": model, "seq_id": 3, "adam_params": {"learning_rate": 0.1}}
+    empty = http.post("/optim_step", json=step).json()["request_id"]
+    assert "no gradient: send forward_backward" in fetched(http, empty).json()["error"]
+
+
+def test_the_request_that_all_others_wait_for_is_let_in_however_many_wait(
+    server: RunningTinker, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(http, server.base, session_of(http))
+    monkeypatch.setattr("mas.tinker.training._MOST_WAITING", 2)
+    keys = [
+        http.post("/forward_backward", content=batch(model, number), headers=PROTO).json()["request_id"]
+        for number in (2, 3)
+    ]
+    assert http.post("/forward_backward", content=batch(model, 4), headers=PROTO).status_code == 429
+    assert http.post("/forward_backward", content=batch(model, 3), headers=PROTO).json()["request_id"] == keys[1]
+    monkeypatch.setattr("mas.tinker.futures.MOST_PENDING", 2)
+    assert http.post("/forward_backward", content=batch(model, 1), headers=PROTO).status_code == 200
+    for key in keys:
+        assert loss_of(fetched(http, key, PROTO["Content-Type"])) > 0
+    assert http.post("/forward_backward", content=batch(model, 4), headers=PROTO).status_code == 200
 
 
 def test_a_sample_that_nobody_waits_for_is_stopped(server: RunningTinker, http: httpx.Client) -> None:

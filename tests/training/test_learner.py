@@ -15,6 +15,7 @@ from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.adapter_weights import Segment
 from mas.serving.model import BaseModel
+from mas.training.batch import split_minibatches
 from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner, pack_cost_of
 from mas.training.losses.tokens import TokenLosses
@@ -93,7 +94,7 @@ def test_epochs_and_minibatches_are_optimiser_steps(base: BaseModel, epochs: int
 def test_every_minibatch_is_a_batch_of_its_own(base: BaseModel, aggregation: str) -> None:
     learner = learner_of(base, LearnerOptions(minibatches=3), aggregation=aggregation)
     rows = batch_of([row.turn for row in rows_of(*ROLES, count=7)], [1.0] * 21, aggregation=aggregation)
-    parts = learner.minibatches(rows, learner.options.minibatches)
+    parts = split_minibatches(rows, learner.options.minibatches, learner.loss)
     assert sorted(id(row.turn) for part in parts for row in part) == sorted(id(row.turn) for row in rows)
     for part in parts:
         assert {row.adapter for row in part} == set(ROLES)
@@ -157,7 +158,7 @@ def test_a_trajectory_stays_in_one_micro_batch_and_one_minibatch(base: BaseModel
     options = LearnerOptions(minibatches=minibatches, micro_batch_tokens=8, share_prompts=False, join_turns=False)
     learner = learner_of(base, options, ratio="sequence", dual_clip=None)
     turns = [make_turn(prompt_ids=(5, 6, 7 + n), completion_ids=(8, 9), trajectory=f"t{n % 4}") for n in range(12)]
-    parts = learner.minibatches(batch_of(turns, [1.0] * 12), learner.options.minibatches)
+    parts = split_minibatches(batch_of(turns, [1.0] * 12), learner.options.minibatches, learner.loss)
     assert len(parts) == minibatches
     seen: list[str] = []
     for part in parts:

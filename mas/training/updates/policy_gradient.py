@@ -21,12 +21,12 @@ from mas.training.advantage_pipeline import Compare, Known, turn_advantages
 from mas.training.advantages.adjustments import entropy_scaled
 from mas.training.advantages.group import Running, members
 from mas.training.batch import TrainRow, train_rows, weighted
-from mas.training.learner import Learner, Logprobs
+from mas.training.learner import Logprobs
 from mas.training.losses.policy import kl_penalty
 from mas.training.rewards import rewards_of
 from mas.training.sampling.selection import largest_multiple
 from mas.training.schedules import PhaseWeight
-from mas.training.updates.update import UpdateResult
+from mas.training.updates.update import PolicyLearner, UpdateResult
 
 
 class PolicyGradient:
@@ -36,7 +36,7 @@ class PolicyGradient:
         own: compares them in place of baseline and scale; see `turn_advantages`.
     """
 
-    def __init__(self, learner: Learner, algorithm: AlgorithmOptions, own: Compare | None = None) -> None:
+    def __init__(self, learner: PolicyLearner, algorithm: AlgorithmOptions, own: Compare | None = None) -> None:
         self.learner = learner
         self.algorithm = algorithm
         self._own = own
@@ -182,7 +182,7 @@ class EntropyHistory:
 class Smoother:
     """Carries one history per adapter; a turn of which there is none yet is not smoothed."""
 
-    def __init__(self, learner: Learner, options: SmoothingOptions) -> None:
+    def __init__(self, learner: PolicyLearner, options: SmoothingOptions) -> None:
         self._learner = learner
         self._weight = options.weight
         self._phase = PhaseWeight(epochs=options.steps)

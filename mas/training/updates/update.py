@@ -33,6 +33,23 @@ class UpdateResult:
     notes: Sequence[Mapping[str, Any]] = ()
 
 
+class PolicyLearner(Protocol):
+    """What a policy gradient needs of a learner: `mas.training.learner.Learner`, or one elsewhere."""
+
+    def step(self, rows: Sequence[TrainRow], *, lr_scale: float = 1.0) -> dict[str, dict[str, float]]:
+        """Improve every adapter that has rows; returns metrics per adapter. `lr_scale` multiplies the learning rate.
+
+        Raises:
+            TrainingError: a rule of learning was broken.
+        """
+
+    def logprobs(self, rows: Sequence[TrainRow], *, is_reference: bool = False) -> Mapping[int, Sequence[float]]:
+        """What the policy in training or the reference gives the rows' completions now, by the identity of turns."""
+
+    def entropies(self, rows: Sequence[TrainRow]) -> Mapping[int, Sequence[float]]:
+        """Of the policy in training at every token of the completions, in nats."""
+
+
 class Update(Protocol):
     """Changes the learner's adapters by a step's episodes."""
 
