@@ -21,6 +21,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import play_turn, seat_actions
 from mas.runtime.point import DecisionPoint, look, silent_agents
+from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
@@ -152,7 +153,7 @@ class _TreePlay:
         while True:
             own_seats = [one for one in world.to_move() if one not in opponents]
             with in_environment():
-                step = world.step(seat_actions(flow, own_seats) | theirs)
+                step = environment_step(world, flow, seat_actions(flow, own_seats) | theirs)
             add_rewards(earned, flow, step, turn)
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
