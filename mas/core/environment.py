@@ -194,8 +194,8 @@ class Tooled(Protocol):
 
 
 @runtime_checkable
-class ToolWorld(Tooled, Protocol):
-    """What an environment has beside `Environment` where calls of its tools can be denied.
+class ToolWorld(Environment, Tooled, Protocol):
+    """An environment where calls of its tools can be denied.
 
     A call may change the state, all of which is in `snapshot`, so that each clone has what its own calls made of it.
     `mas.testing.tool_world` has the contract's tests.

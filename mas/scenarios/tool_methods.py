@@ -22,11 +22,12 @@ from mas.tools.toolbox import Parameters, Tool, Toolbox, read_call
 
 
 class ToolMethod(NamedTuple):
-    """A public method. `called`: field of its parameters -> the argument's name."""
+    """A method. `called`: field of its parameters -> the argument's name; `shown`: what models are told of it."""
 
     description: str
     parameters: type[Parameters]
     called: Mapping[str, str]
+    shown: str
 
 
 def public_methods(kind: type, *reserved: str) -> tuple[str, ...]:
@@ -49,7 +50,9 @@ class GameTools:
 
     def __init__(self, made: Any, names: tuple[str, ...]) -> None:
         kind: Any = type(made)
+        methods = tool_methods(kind, names)
         self.told: list[str] = []
+        self._shown = "\n".join(method.shown for method in methods.values())
         self._box = Toolbox(
             Tool(
                 name=name,
@@ -57,13 +60,12 @@ class GameTools:
                 parameters=method.parameters,
                 function=partial(_perform, getattr(made, name), method.called),
             )
-            for name, method in tool_methods(kind, names).items()
+            for name, method in methods.items()
         )
 
     def fields(self) -> dict[str, str]:
         """What views see of them: `tools`, a line each, and `history`."""
-        tools = (json.dumps(schema["function"], ensure_ascii=False) for schema in self._box.schemas())
-        return {"tools": "\n".join(tools), "history": "\n".join(self.told)}
+        return {"tools": self._shown, "history": "\n".join(self.told)}
 
     def call_of(self, action: str) -> ToolCall | None:
         """The call that an action is; None: it is none, or cannot be read."""
@@ -127,10 +129,11 @@ def _method(function: Callable[..., Any]) -> ToolMethod:
         fields[f"argument_{number}"] = (hints[one.name], Field(default, alias=one.name))
     try:
         parameters = create_model(f"{function.__name__}_arguments", __base__=Parameters, **fields)
-        parameters.model_json_schema()
+        schema = parameters.model_json_schema()
     except PydanticUserError as error:
         raise ConfigError(f"{where}: a parameter has a type that JSON cannot hold: {str(error)[:200]}") from error
-    return ToolMethod(description, parameters, called)
+    shown = {"name": function.__name__, "description": description, "parameters": schema}
+    return ToolMethod(description, parameters, called, json.dumps(shown, ensure_ascii=False))
 
 
 def _perform(method: Callable[..., Any], called: Mapping[str, str], given: Parameters) -> str:
