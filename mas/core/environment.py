@@ -64,7 +64,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     rewards: Mapping[str, Mapping[str, float]]
-    illegal: tuple[str, ...] = ()
+    illegal: tuple[str, ...] = msgspec.field(default_factory=lambda: ())  # a factory: it is written also when empty
     denied: Mapping[str, str] = {}
 
 
