@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 import pytest
 
 from mas.config.options import ScenarioOptions
-from mas.core.environment import Caller, Environment, Task, Tooled, ToolWorld
+from mas.core.environment import Caller, CountedCall, Environment, Task, Tooled, ToolWorld
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.role import View
 from mas.core.scenario import Scenario
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_class import ToolPlay
-from mas.scenarios.tool_use.environment import ToolEnvironment
+from mas.scenarios.tool_use.environment import ToolEnvironment, ToolState
+from mas.scenarios.tool_use.tasks import ToolRules
 from mas.scenarios.user_class import UserScenario, UserWorld
 from mas.testing.tool_world import ANSWER, ToolWorldContract
 
@@ -258,3 +259,42 @@ def test_in_compact_form_a_denied_call_reads_as_a_refused_one() -> None:
 def test_the_kind_store_needs_calls_in_json(calls: str) -> None:
     with pytest.raises(ConfigError, match=f"kinds=store has a tool that calls={calls} cannot write: set calls=json"):
         build_scenario(ScenarioOptions(name="tool_use", options={"kinds": "store", "calls": calls}))
+
+
+class Shared(ToolEnvironment):
+    """Its table is one for all clones."""
+
+    def clone(self) -> "Shared":
+        return self
+
+
+class Deaf(ToolEnvironment):
+    """It makes the calls that are denied."""
+
+    def denied(self, state: ToolState, action: str, answer: str) -> tuple[ToolState, dict[str, float]]:
+        after, terms, _ = self.act(state, action)
+        return after, terms
+
+
+class Forgetful(ToolEnvironment):
+    """It does not count."""
+
+    def counted_calls(self) -> tuple[CountedCall, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "test"),
+    [
+        (Shared, "test_a_call_changes_its_own_clone_and_the_committed_one_changes_the_original"),
+        (Deaf, "test_a_denied_call_is_not_made_and_its_caller_is_answered"),
+        (Forgetful, "test_counted_calls_are_a_part_of_the_state"),
+    ],
+)
+def test_the_suite_notices_worlds_that_break_the_contract(kind: type[ToolEnvironment], test: str) -> None:
+    class Broken(TestTableOfToolUse):
+        def make_environment(self) -> ToolWorld:
+            return kind(ToolRules(compact=False, kinds=("store",)))
+
+    with pytest.raises(AssertionError):
+        getattr(Broken(), test)()

@@ -160,6 +160,16 @@ async def test_candidates_are_scored_in_worlds_of_their_own(scenario: Scenario) 
     assert episode.measures["denied_calls"] == 0
 
 
+PLAN = (
+    call("move", thing="lamp", shelf="A"),
+    call("move", thing="clock", shelf="A"),  # denied: not the clock
+    call("look", shelf="B"),  # denied: not shelf B
+    call("move", thing="lamp", shelf="B"),
+    call("move", thing="vase", shelf="A"),  # denied: the third
+    "done",
+)
+
+
 class Killed(Exception):
     """The process ends here."""
 
@@ -174,7 +184,7 @@ async def play(scenario: Scenario, world: Environment, journal: Path, lives: int
         asked += 1
         if lives is not None and asked > lives:
             raise Killed
-        return says(prompt, adapter, 5)
+        return PLAN[prompt.count("result: ")]
 
     plan, bus = compile_team(team(), build_roles(team())), MemoryBus()
     world.reset(scenario.task("train", 1))
@@ -203,10 +213,9 @@ async def test_a_play_that_goes_on_after_a_kill_ends_in_the_same_state(
     assert await play(scenario, second, tmp_path / "killed", None) == actions
     assert (second.state_key(), second.snapshot()) == (whole.state_key(), whole.snapshot())
     assert isinstance(second, ToolWorld)
-    calls = second.counted_calls()
-    assert len(calls) > lives
-    assert any(one.is_denied for one in calls)
-    assert sum(one.tool == "move" and not one.is_denied for one in calls) == 2
+    assert actions == list(PLAN)
+    denied = [one.is_denied for one in second.counted_calls()]
+    assert denied == [False, True, True, False, True]
 
 
 def written(tmp_path: Path, spec: Mapping[str, Any]) -> str:
