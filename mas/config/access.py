@@ -171,7 +171,8 @@ def is_of_mas(access: Access) -> bool:
 
 
 def tool_access(server: ToolServer, where: str) -> Access:
-    """A server of tools: a command that is run, or an address, with the variables that it is given."""
+    """A server of tools: a command that is run, or an address, with the variables that it is given. The sandbox, which
+    gives programs access to nothing, needs none."""
     if server.url is not None:
         kind: Kind = "server"
         what = f"call tools of {_plain(server.url)}"
@@ -192,7 +193,7 @@ def team_accesses(team: TeamSpec) -> list[Access]:
     """The servers of tools and the agents elsewhere that a team names."""
     agents = {f"roles.{name}.a2a": role.a2a for name, role in team.roles.items() if role.a2a is not None}
     return [
-        *(tool_access(server, f"tools.{name}") for name, server in team.tools.items()),
+        *(tool_access(server, f"tools.{name}") for name, server in team.tools.items() if server.sandbox is None),
         *(agent_access(agent, where) for where, agent in agents.items()),
     ]
 
@@ -222,7 +223,8 @@ def stored_classes(team: Path) -> list[Access]:
         agents = {name: RemoteAgent.model_validate(value) for name, value in named.items()}
     except ValidationError as error:
         raise RunDirectoryError(f"{team}: an 'a2a' cannot be read: {error.errors()[0]['msg']}") from error
-    found = [tool_access(server, f"{team.name}, tools.{name}") for name, server in servers.items()]
+    reached = {name: server for name, server in servers.items() if server.sandbox is None}
+    found = [tool_access(server, f"{team.name}, tools.{name}") for name, server in reached.items()]
     found += [agent_access(agent, f"{team.name}, roles.{name}.a2a") for name, agent in agents.items()]
     return found + [
         class_access(kind, f"{team.name}, roles.{name}.type")

@@ -14,6 +14,7 @@ import msgspec
 
 from mas.core.errors import RewardError
 from mas.core.messages import Payload
+from mas.core.tool_call import ToolCall
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -53,16 +54,41 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     is_silent: bool = False
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one step paid and did.
 
     Attributes:
         rewards: per seat, per named component; of all that moved, and of others who were paid, as at a game's end.
         illegal: seats whose action was not legal; it made no transition of the world, but the turn is spent.
+        denied: seat -> what its agent was answered in place of the result, where its call of a tool was denied.
     """
 
     rewards: Mapping[str, Mapping[str, float]]
-    illegal: tuple[str, ...] = ()
+    illegal: tuple[str, ...] = msgspec.field(default_factory=lambda: ())  # a factory: it is written also when empty
+    denied: Mapping[str, str] = {}
+
+
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The agent whose action calls a tool of the environment, and whose role has rules for that.
+
+    `denied`: what it is answered in place of the result; None: it may make the call.
+    """
+
+    agent: str
+    denied: str | None = None
+
+
+def denied_in(callers: Mapping[str, Caller]) -> dict[str, str]:
+    """Seat -> what its agent is answered instead, of the calls that are denied."""
+    return {seat: caller.denied for seat, caller in callers.items() if caller.denied is not None}
+
+
+class CountedCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of a tool of the environment that an agent with rules made, or was denied."""
+
+    agent: str
+    tool: str
+    is_denied: bool = False
 
 
 @runtime_checkable
@@ -165,6 +191,33 @@ class Tooled(Protocol):
 
     def is_failed_call(self, action: str) -> bool:
         """Whether an action, which is neither an answer nor a pass, is no call that a tool takes. Pure."""
+
+
+@runtime_checkable
+class ToolWorld(Environment, Tooled, Protocol):
+    """An environment where calls of its tools can be denied.
+
+    A call may change the state, all of which is in `snapshot`, so that each clone has what its own calls made of it.
+    `mas.testing.tool_world` has the contract's tests.
+    """
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """All tools; the same for all episodes."""
+
+    def call_of(self, action: str) -> ToolCall | None:
+        """The call that an action is, right or wrong; None: it is an answer, a pass or neither. Pure."""
+
+    def counted_calls(self) -> tuple[CountedCall, ...]:
+        """The calls of this episode that `step_as` was told of, oldest first; a part of the state. Pure."""
+
+    def step_as(self, actions: Mapping[str, str], callers: Mapping[str, Caller]) -> Step:
+        """As `step`, and count the calls of these callers, by seat. A call that is denied is not made: it spends the
+        turn as one that the tool refuses, and what the caller is told instead is seen where results are.
+
+        Raises:
+            EnvironmentFault: as `step`.
+        """
 
 
 @runtime_checkable

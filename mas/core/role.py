@@ -22,7 +22,9 @@ Context = Literal["inbox", "turn", "none"]
 ALL_CALLS = 1_000_000
 """The `history` of a role that tools play: more calls than an episode has."""
 CALL, ANSWER = "call", "answer"
-"""The routes of a role with tools: its output is a call of one, or anything else."""
+"""The routes of a role with tools of servers: its output is a call of one, or anything else."""
+ENVIRONMENT = "environment"
+"""In place of a server's name: tools that the environment offers, which acts on calls of them."""
 _NOT_SENT = (
     *("template", "prefill", "adapter", "peer", "temperature", "top_k", "top_p", "min_p", "constraint", "max_tokens"),
     "stop",
@@ -87,7 +89,8 @@ class RoleSpec(Options):
         adapter: name of its adapter; None: named like the role. `trainable` False freezes it.
         peer: name of a model from elsewhere that plays the role, described in the configuration; never trained.
         tools: `SERVER.TOOL` -> what models are told of it, of the tools that the role may call; or a list of names.
-            Such a role has the routes `call` and `answer`.
+            Such a role has the routes `call` and `answer`. `environment.TOOL`: of the tools that the environment
+            offers the role may call these alone; without any, all of them.
         privileges: `SERVER.TOOL` of its tools -> how often and with which arguments the role may call it; a tool that
             is not named may be called freely.
         a2a: the agent elsewhere that plays the role (Agent2Agent protocol); never trained. None: none does.
@@ -131,6 +134,17 @@ class RoleSpec(Options):
     voice: Literal["engine", "human", "tools", "a2a"] = "engine"
 
     @property
+    def server_tools(self) -> dict[str, str]:
+        """Those of its tools that the team's servers have."""
+        return {name: text for name, text in self.tools.items() if not name.startswith(f"{ENVIRONMENT}.")}
+
+    @property
+    def environment_tools(self) -> tuple[str, ...]:
+        """The tools of the environment that it may call, as the environment names them; empty: all that there are."""
+        begin = f"{ENVIRONMENT}."
+        return tuple(name.removeprefix(begin) for name in self.tools if name.startswith(begin))
+
+    @property
     def shows_past(self) -> bool:
         """Whether a conversation may show the role its own earlier answers."""
         return self.ask is None and self.context != "none" if self.history is None else self.history > 0
@@ -164,6 +178,8 @@ class RoleSpec(Options):
             server, dot, tool = name.partition(".")
             if not (server and dot and tool):
                 raise ValueError(f"tool {name!r} is not of the form SERVER.TOOL, with a server of the team's 'tools'")
+            if server == ENVIRONMENT and self.tools[name]:
+                raise ValueError(f"tool {name!r} has a description, which the environment gives: list its name alone")
         if other := [name for name in self.privileges if name not in self.tools]:
             hint = did_you_mean(other[0], self.tools)
             raise ValueError(f"privileges name {other[0]!r}, which is none of the role's tools. {hint}")

@@ -1,4 +1,5 @@
-"""A server of tools that roles may call, as data: how it is started or reached, and its limits (MCP).
+"""A server of tools that roles may call, as data: how it is started or reached, and its limits (MCP); or the sandbox in
+place of one.
 
 Leaves out on purpose: keys. A team is written down, so it holds the names of environment variables instead.
 """
@@ -40,8 +41,24 @@ def checked_variable(name: str) -> str:
     return name
 
 
+class ProgramLimits(Options):
+    """What a program that a role writes may use, and how many may run at once. See `mas.sandbox.outcome`.
+
+    Attributes:
+        time_s: seconds on the clock, and of processor time. memory_mib: address space.
+        output_kib: of standard output, and of standard error.
+        places: programs at a time; more wait for one to end.
+    """
+
+    time_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    memory_mib: Annotated[int, Field(ge=64)] = 256
+    output_kib: Annotated[int, Field(ge=1)] = 64
+    places: Annotated[int, Field(ge=1, le=64)] = 2
+
+
 class ToolServer(Options):
-    """A server of tools: a command that is started and spoken to over its standard input and output, or an address.
+    """A server of tools: a command that is started and spoken to over its standard input and output, or an address; or
+    the sandbox, whose one tool `python` runs a program.
 
     Attributes:
         command, args: the program and its arguments; no shell reads them.
@@ -49,6 +66,7 @@ class ToolServer(Options):
         url: the address of a server that speaks streamable HTTP, in place of `command`.
         key_env: name of the environment variable whose value is sent with every request; None: nothing is.
         header: the HTTP header that it is sent in; in `Authorization` behind `Bearer `.
+        sandbox: limits of the programs of the sandbox, in place of `command` and `url`.
         timeout_s: how long the start of the server, and each call, may take.
         max_chars: of one result; what is behind them is cut off, which the result says.
     """
@@ -59,15 +77,18 @@ class ToolServer(Options):
     url: Annotated[str, AfterValidator(checked_address)] | None = None
     key_env: Annotated[str, AfterValidator(checked_variable)] | None = None
     header: str = "Authorization"
+    sandbox: ProgramLimits | None = Field(default=None, exclude_if=lambda limits: limits is None)
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     max_chars: Annotated[int, Field(ge=100)] = 10_000
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("a server of tools has a command or a url: write one of the two")
+        if [self.command, self.url, self.sandbox].count(None) != 2:
+            raise ValueError("a server of tools has a command, a url or a sandbox: write one of the three")
+        if self.sandbox is not None and self.timeout_s != type(self).model_fields["timeout_s"].default:
+            raise ValueError("timeout_s has no effect on a sandbox: write sandbox: {time_s: SECONDS}")
         if self.command is None and (self.args or self.env):
-            raise ValueError("args and env belong to a command: leave them out beside a url")
+            raise ValueError("args and env belong to a command: leave them out beside a url or a sandbox")
         if self.key_env is None and self.header != type(self).model_fields["header"].default:
             raise ValueError(f"header {self.header!r} has no effect without key_env")
         if self.url is None and self.key_env is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from mas.core.naming import did_you_mean
-from mas.core.role import RoleSpec
+from mas.core.role import ENVIRONMENT, RoleSpec
 from mas.core.team import TeamSpec
 from mas.graph.check_messages import senders_of
 
@@ -19,7 +19,12 @@ def has_tools(spec: TeamSpec) -> bool:
 def tool_problems(spec: TeamSpec) -> list[str]:
     """Problems of a team's servers of tools, of the roles that may call them, and of the agents that do so."""
     played = {agent: spec.roles[role] for agent, role in spec.members().items() if role in spec.roles}
-    return [*_name_problems(spec), *_stand_in_problems(spec, played), *_edge_problems(spec, played)]
+    return [
+        *_name_problems(spec),
+        *_stand_in_problems(spec, played),
+        *_edge_problems(spec, played),
+        *_environment_problems(spec, played),
+    ]
 
 
 def callers_of(spec: TeamSpec, agent: str) -> dict[str, RoleSpec]:
@@ -32,7 +37,7 @@ def callers_of(spec: TeamSpec, agent: str) -> dict[str, RoleSpec]:
 def _name_problems(spec: TeamSpec) -> Iterator[str]:
     named = set[str]()
     for name, role in spec.roles.items():
-        for tool in role.tools:
+        for tool in role.server_tools:
             server = tool.partition(".")[0]
             named.add(server)
             if server not in spec.tools:
@@ -40,6 +45,8 @@ def _name_problems(spec: TeamSpec) -> Iterator[str]:
     for server in spec.tools:
         if "." in server:
             yield f"the server of tools {server!r} has a dot in its name: take it out"
+        elif server == ENVIRONMENT:
+            yield f"a server of tools cannot be named {ENVIRONMENT!r}, as the tools of environments are: rename it"
         elif server not in named:
             yield f"no role may call a tool of the server {server!r}: name one under 'tools' of a role, or remove it"
 
@@ -60,13 +67,26 @@ def _edge_problems(spec: TeamSpec, played: Mapping[str, RoleSpec]) -> Iterator[s
     doing = [agent for agent, role in played.items() if role.voice == PLAYED]
     called = {spec.teams.get(caller, caller) for agent in doing for caller in callers_of(spec, agent)}
     for agent, role in played.items():
-        if role.tools and agent not in called:
+        if role.server_tools and agent not in called:
             yield (
                 f"agent {agent!r} has tools, and no edge leads from it to an agent that calls them: add a role with "
                 f"voice: tools, and '{agent} -> THAT when call'"
             )
     for agent in doing:
-        untooled = [caller for caller, role in callers_of(spec, agent).items() if not role.tools]
+        untooled = [caller for caller, role in callers_of(spec, agent).items() if not role.server_tools]
         if untooled or not callers_of(spec, agent):
             whom = repr(untooled[0]) if untooled else "nobody"
             yield f"agent {agent!r} calls tools for {whom}: lead edges to it from roles with 'tools' alone"
+
+
+def _environment_problems(spec: TeamSpec, played: Mapping[str, RoleSpec]) -> Iterator[str]:
+    acting = {*spec.outputs, *spec.seats.values()}
+    for agent, role in played.items():
+        if role.environment_tools and spec.joint:
+            yield f"agent {agent!r} has tools of the environment, and the team has 'joint': leave out one of both"
+        elif role.environment_tools and agent not in acting:
+            names = ", ".join(sorted(acting))
+            yield (
+                f"agent {agent!r} has tools of the environment, and its output is never the team's action: give them "
+                f"to who acts ({names})"
+            )

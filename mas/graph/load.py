@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mas.config.plain_values import PlainLoader
-from mas.core.environment import EnvironmentSpec
+from mas.core.environment import EnvironmentSpec, ToolWorld
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
 from mas.core.privilege import Privilege
 from mas.core.remote_agent import RemoteAgent
-from mas.core.role import RoleSpec
+from mas.core.role import ENVIRONMENT, RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
 from mas.core.tool_server import ToolServer
@@ -218,6 +218,21 @@ def _check_fits(team: TeamSpec, name: str, scenario: Scenario) -> None:
             raise ConfigError(f"{name}: {scenario.name!r} has no seat {seat!r}. {did_you_mean(seat, world.seats)}")
     if team.seats:
         _check_sees_its_own(team, name, world, views)
+    for role, spec in team.roles.items():
+        for tool in spec.environment_tools:
+            _check_tool(tool, f"{name}: role {role!r}", scenario)
+
+
+def _check_tool(tool: str, who: str, scenario: Scenario) -> None:
+    environment = scenario.environment()
+    if not isinstance(environment, ToolWorld):
+        raise ConfigError(
+            f"{who} has the tool {ENVIRONMENT}.{tool}, and the environment of {scenario.name!r} has no tools that a "
+            "role could have rules for (mas.core.environment.ToolWorld): leave it out"
+        )
+    if tool not in environment.tool_names:
+        hint = did_you_mean(tool, environment.tool_names)
+        raise ConfigError(f"{who} has the tool {ENVIRONMENT}.{tool}; the environment has no such tool. {hint}")
 
 
 def _check_sees_its_own(team: TeamSpec, name: str, world: EnvironmentSpec, views: Mapping[str, str]) -> None:

@@ -87,7 +87,7 @@ class PromptedRole:
         self.spec = spec
         self.emits: str = spec.emits or self.default_emits
         self.accepts: frozenset[str] = frozenset(spec.accepts or self.default_accepts) | {Failure.kind}
-        self._calls = bool(spec.tools) and self.emits != Items.kind  # each item of a list may be a call
+        self._calls = bool(spec.server_tools) and self.emits != Items.kind  # each item of a list may be a call
         self.routes: tuple[str, ...] = self.default_routes or ((CALL, ANSWER) if self._calls else ())
         usual = ANSWER if self._calls else None
         self.failure_route: str | None = spec.failure_route or self.default_failure_route or usual
@@ -133,7 +133,7 @@ class PromptedRole:
         if self._template is None:
             lines = [f"{name}: {value}" for name, value in fields.items()]
             lines += [f"{message.sender}: {message.payload.content}" for message in messages]
-            return "\n".join([*self.spec.experiences, *tools_section(self.spec.tools), *lines, f"{self.name}:"])
+            return "\n".join([*self.spec.experiences, *tools_section(self.spec.server_tools), *lines, f"{self.name}:"])
         return self._filled(self._template, view, self.spec.experiences)
 
     def chat(self, view: View) -> tuple[str, str]:
@@ -154,7 +154,7 @@ class PromptedRole:
             system = [instructions or f"You are the {self.name}. {self.duty}", *learned(experiences)]
         earlier, is_placed = self._shown_past(view), self._ask is not None and EXPERIENCES in self._ask.names
         user = self._asked(view, earlier[-1] if earlier else None, experiences if is_placed else ())
-        return "\n\n".join(text for text in (*system, *tools_section(self.spec.tools)) if text), user
+        return "\n\n".join(text for text in (*system, *tools_section(self.spec.server_tools)) if text), user
 
     def earlier(self, view: View) -> tuple[tuple[str, str], ...]:
         """The user message of each earlier call that the spec shows, and the answer as it was said, oldest first.

@@ -33,6 +33,7 @@ from mas.runtime.payloads import (
     StepReply,
     StepRequest,
 )
+from mas.runtime.privileges import step_with
 from mas.runtime.streaming import Tell, generate_streaming
 
 
@@ -240,7 +241,7 @@ class EnvironmentAgent:
         if isinstance(payload, StepRequest):
             environment = self._find(payload.episode)
             with in_environment():
-                step = environment.step(payload.actions)
+                step = step_with(environment, payload.actions, payload.callers)
             return StepReply.model_construct(step=step)
         raise RunError(f"the environment was sent {envelope.kind!r}, it answers 'look' and 'act'")
 

@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 
 from mas.core.concurrency import together
-from mas.core.environment import Environment, Observation, Step
+from mas.core.environment import Caller, Environment, Observation, Step
 from mas.core.errors import Halted, RunError
 from mas.core.messages import Payload
 from mas.core.records import Attempt
@@ -23,6 +23,7 @@ from mas.runtime.payloads import ObserveReply, ObserveRequest, StepReply, StepRe
 from mas.runtime.placement import ENVIRONMENT
 from mas.runtime.play import Decide, play_turn, seat_actions, silent_agents, view_names
 from mas.runtime.policies import Accounts
+from mas.runtime.privileges import callers
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import PlayReplayLog, ReplayLog
 from mas.runtime.spans import TeamSpans
@@ -237,7 +238,7 @@ class EpisodeRunner:
             if log is not None and log.committed is not None:
                 step = restored(log.committed, actions, environment)
             else:
-                step = await self._act(episode, turn, actions)
+                step = await self._act(episode, turn, actions, callers(environment, flow, actions))
                 if log is not None:
                     await log.commit(actions, step, environment)
             on_turn(turn, flow, step)
@@ -252,9 +253,9 @@ class EpisodeRunner:
             raise RunError(f"the environment answered {seen.kind!r} to 'look'")
         return {agent: seen.observations[view] for agent, view in self._views.items()}
 
-    async def _act(self, episode: str, turn: int, actions: dict[str, str]) -> Step:
+    async def _act(self, episode: str, turn: int, actions: dict[str, str], found: dict[str, Caller]) -> Step:
         """Act in the episode's environment over the bus."""
-        payload = StepRequest.model_construct(episode=episode, actions=actions)
+        payload = StepRequest.model_construct(episode=episode, actions=actions, callers=found)
         answer = await self._ask_world(payload, episode, turn)
         if not isinstance(answer, StepReply):
             raise RunError(f"the environment answered {answer.kind!r} to 'act'")

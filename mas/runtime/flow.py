@@ -222,17 +222,23 @@ class Flow(FlowState, frozen=True):
             return self._joint_action(self.plan.spec.joint)
         if self.plan.spec.seats:
             return self._joint_action(tuple(self.plan.spec.seats.values()))
-        said = next((said for said in map(self.own, self.plan.outputs) if said), None)
-        if not self.committed or not said or isinstance(said[-1], Failure):
-            return None
-        return said[-1]
+        return self.seat_action(self.plan.spec.seat)
 
     def seat_action(self, seat: str) -> Payload | None:
-        """The action of one of several seats, likewise."""
-        if not self.plan.spec.seats:
+        """The action of one of several seats, likewise; of the only one, the team's."""
+        if self.plan.spec.joint:
             return self.action()
-        said = self.own(self.plan.spec.seats[seat])
-        return said[-1] if self.committed and said and not isinstance(said[-1], Failure) else None
+        agent = self.speaker(seat)
+        said = None if agent is None else self.own(agent)[-1]
+        return None if isinstance(said, Failure) else said
+
+    def speaker(self, seat: str) -> str | None:
+        """The agent whose output is the action of a seat; None: of no agent, or of several together."""
+        spec = self.plan.spec
+        if not self.committed or spec.joint:
+            return None
+        agents = (spec.seats[seat],) if spec.seats else self.plan.outputs
+        return next((agent for agent in agents if self.own(agent)), None)
 
     def _joint_action(self, agents: Iterable[str]) -> Payload | None:
         last = self.outputs if self.committed else {}

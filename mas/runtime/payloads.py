@@ -3,10 +3,10 @@
 from typing import ClassVar
 
 import msgspec
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from mas.core.engine import Generation, PinnedAdapter
-from mas.core.environment import Observation, Step
+from mas.core.environment import Caller, Observation, Step
 from mas.core.messages import PAYLOADS, Beat, Payload
 from mas.core.role import View
 
@@ -121,11 +121,13 @@ class ObserveReply(Payload):
 
 
 class StepRequest(Payload):
-    """Seats act in the environment of an episode."""
+    """Seats act in the environment of an episode. `callers`: see `mas.core.environment.ToolWorld.step_as`."""
 
     kind: ClassVar[str] = "act"
+    model_config = _HOLDS_RECORDS
     episode: str
     actions: dict[str, str]
+    callers: dict[str, Caller] = Field(default_factory=dict, exclude_if=lambda callers: not callers)
 
 
 class StepReply(Payload):

@@ -12,12 +12,14 @@ from mas.core.errors import ConfigError, RunError, ToolRefused
 from mas.core.messages import Envelope, Note
 from mas.core.naming import local_name
 from mas.core.privilege import Privilege
-from mas.core.role import Message, Role, View
+from mas.core.role import Message, Role, RoleSpec, View
 from mas.core.team import TeamSpec
+from mas.core.tool_call import ToolCall
 from mas.graph.check_tools import callers_of
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
+from mas.runtime.privileges import DENIED, denial
 from mas.tools.recorded import RecordedTools, canonical
-from mas.tools.toolbox import ToolCall, read_call
+from mas.tools.toolbox import read_call
 
 _NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
@@ -50,8 +52,9 @@ class ToolAgent:
         results = []
         for at, message in enumerate(now):
             earlier = [*(one for messages in before for one in messages), *now[:at]]
-            results.append((message, await self._result(message, earlier, session or "")))
-        text = results[0][1] if len(results) == 1 else "\n".join(f"{one.sender}: {said}" for one, said in results)
+            results.append((message.sender, *await self._result(message, earlier, session or "")))
+        text = results[0][1] if len(results) == 1 else "\n".join(f"{sender}: {said}" for sender, said, _ in results)
+        route = DENIED if any(is_denied for _, _, is_denied in results) else None
         asked = "\n".join(message.payload.content for message in now)
         return tuple(
             Candidate(
@@ -59,7 +62,7 @@ class ToolAgent:
                 prompt=asked,
                 prompt_ids=(),
                 text=text,
-                payload=Note(text=text),
+                payload=Note(text=text, chosen_route=route),
                 generation=_NOTHING,
                 temperature=0.0,
                 seed=seed,
@@ -72,33 +75,20 @@ class ToolAgent:
         """No tokens."""
         return 0, 0
 
-    async def _result(self, message: Message, earlier: list[Message], episode: str) -> str:
+    async def _result(self, message: Message, earlier: list[Message], episode: str) -> tuple[str, bool]:
+        """What came of a call, and whether it was denied."""
         try:
             call = read_call(message.payload.content)
         except ToolRefused as refused:
-            return f"error: {refused}"
-        denial = self._denial(message, earlier, call)
-        if denial is not None:
-            return denial
-        number = sum(_is_equal(one, message, call) for one in earlier)
-        return await self._tools.call(episode, self._name, call, number)
-
-    def _denial(self, message: Message, earlier: list[Message], call: ToolCall) -> str | None:
-        """What the sender is answered in place of a result; None: it may make this call."""
-        caller = self._callers.get(message.sender)
-        tools = {} if caller is None else caller.tools
-        if caller is None or call.name not in tools:
-            named = ", ".join(tools) or "none"
-            return f"denied: {message.sender!r} may not call {call.name[:100]!r}; it may call: {named}"
+            return f"error: {refused}", False
+        caller = self._callers.get(message.sender, RoleSpec())
         rule = caller.privileges.get(call.name)
-        if rule is None:
-            return None
-        why = rule.problem(call.arguments)
-        if why is None and rule.most is not None and _made(rule, call.name, message.sender, earlier) >= rule.most:
-            why = f"{rule.most} calls in an episode are allowed"
-        if why is None:
-            return None
-        return rule.instead or f"denied: {message.sender!r} may not call {call.name!r} so: {why}"
+        made = 0 if rule is None else _made(rule, call.name, message.sender, earlier)
+        denied = denial(caller.server_tools, rule, message.sender, call, made)
+        if denied is not None:
+            return denied, True
+        number = sum(_is_equal(one, message, call) for one in earlier)
+        return await self._tools.call(episode, self._name, call, number), False
 
 
 def _made(rule: Privilege, name: str, sender: str, earlier: Iterable[Message]) -> int:

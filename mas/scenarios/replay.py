@@ -6,15 +6,16 @@ where that shows anything else than the original saw.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.environment import Caller, CountedCall, EnvironmentSpec, Observation, Step, Task, denied_in
 from mas.core.errors import EnvironmentFault, MasError
 from mas.core.naming import did_you_mean
 from mas.core.printable import is_readable
 from mas.core.seeds import digest
+from mas.core.tool_call import ToolCall
 
 LONGEST = 2000
 """Characters of an action: games search it with patterns whose time grows with the square of its length."""
@@ -42,13 +43,35 @@ class ReplayedWorld(Protocol):
         """Everything, for people. Pure."""
 
 
-class Played(msgspec.Struct, frozen=True):
-    """The whole state. `proof`: a digest of all that was seen on the way."""
+class ToolGame(ReplayedWorld, Protocol):
+    """A game with tools of which calls can be denied."""
+
+    def call_of(self, action: str) -> ToolCall | None:
+        """The call that an action is, right or wrong; None: it is none. Pure."""
+
+    def is_call(self, action: str) -> bool:
+        """Whether an action is a call with parameters that fit its tool. Pure."""
+
+    def is_failed_call(self, action: str) -> bool:
+        """Whether an action begins as a call and is none that a tool takes. Pure."""
+
+    def deny(self, action: str, answer: str) -> Step:
+        """In place of `act`: the turn is spent, and the result of the call is this answer."""
+
+
+class Played(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole state.
+
+    Attributes:
+        proof: a digest of all that was seen on the way.
+        counted: number of an action -> whose call it was, of callers with rules, and what it was told instead.
+    """
 
     name: str
     seed: int
     actions: tuple[str, ...]
     proof: str
+    counted: Mapping[int, Caller] = {}
 
 
 class ReplayEnvironment:
@@ -85,6 +108,9 @@ class ReplayEnvironment:
         return self._running().legal() if (seat,) == self.to_move() else ()
 
     def step(self, actions: Mapping[str, str]) -> Step:
+        return self._step(actions, None)
+
+    def _step(self, actions: Mapping[str, str], caller: Caller | None) -> Step:
         moving, state = self.to_move(), self._state()
         if not moving:
             raise EnvironmentFault(f"{self.spec.name}: the episode is over, call reset(task) to begin another")
@@ -93,9 +119,10 @@ class ReplayEnvironment:
         said = actions[moving[0]]
         action = clean(said, self._longest)
         world = self._running()
-        step = self._act(world, action)
+        step = self._act(world, action, caller)
         proof = self._seen(world, state.proof)
-        self._played = msgspec.structs.replace(state, actions=(*state.actions, action), proof=proof)
+        counted = state.counted if caller is None else {**state.counted, len(state.actions): caller}
+        self._played = msgspec.structs.replace(state, actions=(*state.actions, action), proof=proof, counted=counted)
         return step if action == said else msgspec.structs.replace(step, illegal=moving)
 
     def success(self) -> bool:
@@ -125,7 +152,8 @@ class ReplayEnvironment:
 
     def state_key(self) -> str:
         state = self._state()
-        return digest(state.name, state.seed, *state.actions)
+        told = [f"{number} {caller}" for number, caller in state.counted.items()]
+        return digest(state.name, state.seed, *state.actions, *told)
 
     def render(self) -> str:
         return self._running().render()
@@ -146,10 +174,10 @@ class ReplayEnvironment:
         world = self._begin(played.seed)
         proof = self._seen(world, "")
         possible = True
-        for action in played.actions:
+        for number, action in enumerate(played.actions):
             possible = possible and world.to_move() is not None
             if possible:
-                self._act(world, clean(action, self._longest))
+                self._act(world, clean(action, self._longest), played.counted.get(number))
                 proof = self._seen(world, proof)
         if not possible or proof != played.proof:
             raise EnvironmentFault(
@@ -158,9 +186,10 @@ class ReplayEnvironment:
             )
         return world
 
-    def _act(self, world: ReplayedWorld, action: str) -> Step:
+    def _act(self, world: ReplayedWorld, action: str, caller: Caller | None) -> Step:
         try:
-            return world.act(action)
+            answer = None if caller is None else caller.denied
+            return world.act(action) if answer is None else cast(ToolGame, world).deny(action, answer)
         except MasError:
             self._world = None
             raise
@@ -173,6 +202,48 @@ class ReplayEnvironment:
     def _seen(self, world: ReplayedWorld, before: str) -> str:
         shown = [f"{name}={text}" for view in self.spec.views for name, text in sorted(world.fields(view).items())]
         return digest(before, world.to_move() or "", *shown)
+
+
+class ReplayToolEnvironment(ReplayEnvironment):
+    """Satisfies `mas.core.environment.ToolWorld`, too: the game is a `ToolGame`.
+
+    Its tools may change whatever they want of the game: each clone plays all calls of its own branch.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        begin: Callable[[int], ToolGame],
+        *,
+        tool_names: tuple[str, ...],
+        longest: int = LONGEST,
+    ) -> None:
+        super().__init__(spec, begin, longest=longest)
+        self.tool_names = tool_names
+
+    @property
+    def _game(self) -> ToolGame:
+        return cast(ToolGame, self._running())
+
+    def call_of(self, action: str) -> ToolCall | None:
+        return self._game.call_of(clean(action, self._longest))
+
+    def is_call(self, action: str) -> bool:
+        return self._game.is_call(clean(action, self._longest))
+
+    def is_failed_call(self, action: str) -> bool:
+        return self._game.is_failed_call(clean(action, self._longest))
+
+    def counted_calls(self) -> tuple[CountedCall, ...]:
+        state, found = self._state(), []
+        for number, caller in state.counted.items():
+            call = self._game.call_of(state.actions[number])
+            found.append(CountedCall(caller.agent, call.name if call else "", caller.denied is not None))
+        return tuple(found)
+
+    def step_as(self, actions: Mapping[str, str], callers: Mapping[str, Caller]) -> Step:
+        step = self._step(actions, next(iter(callers.values()), None))
+        return msgspec.structs.replace(step, denied=denied_in(callers))
 
 
 def clean(action: str, longest: int) -> str:

@@ -10,29 +10,27 @@ alone or within `<tool_call>` and `</tool_call>`; any other text is the answer, 
 Leaves out: asynchronous methods, pictures, and a class for each row (TRL's field `environment`).
 """
 
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from functools import partial
+from typing import Annotated, Any
 
-from pydantic import Field, PydanticUserError, create_model
+from pydantic import Field
 
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task, check_finite
-from mas.core.errors import ConfigError, EnvironmentFault, ToolRefused
+from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.options import Options
-from mas.core.role import RoleSpec
 from mas.core.scenario import Split
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.protocols import plan_execute, solo
+from mas.core.tool_call import ToolCall
 from mas.roles.chat import written_call
 from mas.scenarios.bridges.packages import OwnChance
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayToolEnvironment
 from mas.scenarios.rows import DataRow, read_rows, shown
+from mas.scenarios.tool_methods import GameTools, public_methods, result_text, tool_teams
 from mas.scenarios.user_class import TEAM, VIEWS, source_of
 from mas.scenarios.world import NoOwnTerms, is_held_out
-from mas.tools.toolbox import Parameters, Tool, Toolbox
 
 TERM = "reward"
 LONGEST = 20_000
@@ -51,81 +49,8 @@ class ToolClassOptions(Options):
     max_tokens: Annotated[int, Field(ge=1)] = 512
 
 
-def tools_of(made: Any) -> Toolbox:
-    """The public methods of an instance as tools.
-
-    Raises:
-        ConfigError: one is asynchronous, or has no docstring, or a parameter without a type that JSON can hold.
-    """
-    kind: Any = type(made)
-    return Toolbox(
-        Tool(
-            name=name,
-            description=method.description,
-            parameters=method.parameters,
-            function=partial(_perform, getattr(made, name), method.called),
-        )
-        for name, method in _methods(kind).items()
-    )
-
-
-class ToolMethod(NamedTuple):
-    """A public method. `called`: field of its parameters -> the argument's name."""
-
-    description: str
-    parameters: type[Parameters]
-    called: Mapping[str, str]
-
-
-@cache
-def _methods(kind: type) -> Mapping[str, ToolMethod]:
-    found = inspect.getmembers(kind, inspect.isfunction)
-    return {name: _method(f) for name, f in found if not name.startswith("_") and name not in _RESERVED}
-
-
-def _method(function: Callable[..., Any]) -> ToolMethod:
-    where, description = function.__qualname__, inspect.getdoc(function)
-    if inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{where} is asynchronous, which tools here cannot be: write it as a plain method")
-    if not description:
-        raise ConfigError(f"{where} has no docstring; say what it does: models choose by it")
-    try:
-        hints = get_type_hints(function)
-    except (NameError, TypeError) as error:
-        raise ConfigError(f"{where}: its type hints cannot be read: {error}") from error
-    fields: dict[str, Any] = {}
-    called: dict[str, str] = {}
-    for number, one in enumerate([*inspect.signature(function).parameters.values()][1:]):
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or one.name not in hints:
-            raise ConfigError(f"{where}({one}): each parameter of a tool needs a name of its own and a type hint")
-        called[f"argument_{number}"] = one.name
-        default = ... if one.default is one.empty else one.default
-        fields[f"argument_{number}"] = (hints[one.name], Field(default, alias=one.name))
-    try:
-        parameters = create_model(f"{function.__name__}_arguments", __base__=Parameters, **fields)
-        parameters.model_json_schema()
-    except PydanticUserError as error:
-        raise ConfigError(f"{where}: a parameter has a type that JSON cannot hold: {str(error)[:200]}") from error
-    return ToolMethod(description, parameters, called)
-
-
-def _perform(method: Callable[..., Any], called: Mapping[str, str], given: Parameters) -> str:
-    """Whatever a tool raises is its result, as in TRL."""
-    try:
-        return _text(method(**{name: getattr(given, field) for field, name in called.items()}))
-    except Exception as error:  # noqa: BLE001 - a user's code
-        return f"error: {error}"
-
-
-def _text(content: Any) -> str:
-    """A text, or the texts of a list of parts."""
-    if not isinstance(content, list) or not all(isinstance(part, Mapping) and "type" in part for part in content):
-        return str(content)
-    return "\n".join(str(part["text"]) if part["type"] == "text" else f"[{part['type']}]" for part in content)
-
-
 class ToolPlay:
-    """One rollout. Satisfies `mas.scenarios.replay.ReplayedWorld`.
+    """One rollout. Satisfies `mas.scenarios.replay.ToolGame`.
 
     Raises:
         EnvironmentFault: the constructor or `reset` raises.
@@ -134,7 +59,6 @@ class ToolPlay:
     def __init__(self, kind: type, rows: tuple[DataRow, ...], max_turns: int, seed: int) -> None:
         self._row, self._kind, self._left = rows[seed], kind, max_turns
         self._chance = OwnChance(seed % 2**32)
-        self._told: list[str] = []
         self._paid: float | None = None
         self._made: Any = self._called("the constructor", kind)
         said = self._called("reset", partial(self._made.reset, **self._row.values))
@@ -142,33 +66,45 @@ class ToolPlay:
             raise self._fault("reset", f"returned {shown(said)}: return a text or None")
         prompt = self._row.values.get("prompt", "")
         if isinstance(prompt, list):
-            prompt = "\n".join(_text(message.get("content", "")) for message in prompt)
-        self._prompt = str(prompt) + ("" if said is None else _text(said))
-        self._tools = tools_of(self._made)
+            prompt = "\n".join(result_text(message.get("content", "")) for message in prompt)
+        self._prompt = str(prompt) + ("" if said is None else result_text(said))
+        self._tools = GameTools(self._made, public_methods(kind, *_RESERVED))
 
     def to_move(self) -> str | None:
         return TEAM if self._paid is None else None
 
     def act(self, action: str) -> Step:
-        self._left -= 1
-        is_illegal, call = False, written_call(action)
+        call, is_legal = written_call(action), True
         if call is not None:
-            try:
-                with self._chance:
-                    result = self._tools.call(call)
-            except ToolRefused as error:
-                is_illegal, result = True, f"error: {error}"
-            self._told.append(f"call: {call}\nresult: {result}")
+            with self._chance:
+                is_legal = self._tools.perform(call)
         elif action:
-            self._told.append(f"answer: {action}")
-        if self._left > 0 and (call is not None or not action):
-            return Step(rewards={TEAM: {}}, illegal=(TEAM,) if is_illegal else ())
+            self._tools.told.append(f"answer: {action}")
+        return self._ended(is_over=call is None and bool(action), is_legal=is_legal)
+
+    def deny(self, action: str, answer: str) -> Step:
+        self._tools.note(written_call(action) or action, answer)
+        return self._ended(is_over=False, is_legal=False)
+
+    def _ended(self, *, is_over: bool, is_legal: bool) -> Step:
+        self._left -= 1
+        illegal = () if is_legal else (TEAM,)
+        if self._left > 0 and not is_over:
+            return Step(rewards={TEAM: {}}, illegal=illegal)
         self._paid = self._reward()
-        return Step(rewards={TEAM: {TERM: self._paid}}, illegal=(TEAM,) if is_illegal else ())
+        return Step(rewards={TEAM: {TERM: self._paid}}, illegal=illegal)
+
+    def call_of(self, action: str) -> ToolCall | None:
+        return self._tools.call_of(action)
+
+    def is_call(self, action: str) -> bool:
+        return self._tools.is_call(action)
+
+    def is_failed_call(self, action: str) -> bool:
+        return self._tools.is_failed_call(action)
 
     def fields(self, view: str) -> Mapping[str, str]:
-        tools = (json.dumps(schema["function"], ensure_ascii=False) for schema in self._tools.schemas())
-        return {"prompt": self._prompt, "tools": "\n".join(tools), "history": "\n".join(self._told)}
+        return {"prompt": self._prompt, **self._tools.fields()}
 
     def legal(self) -> None:
         return None
@@ -177,7 +113,7 @@ class ToolPlay:
         return self._paid is not None and self._paid >= 1
 
     def render(self) -> str:
-        return "\n".join([self._prompt, *self._told, f"reward: {self._paid}"])
+        return "\n".join([self._prompt, *self._tools.told, f"reward: {self._paid}"])
 
     def _reward(self) -> float:
         found = self._called("get_reward", self._made.get_reward)
@@ -222,7 +158,9 @@ class ToolClassScenario:
         both = {self._contents[number] for number in self._splits["train"]} & set(self._held_out())
         if both:
             raise ConfigError(f"{options.rows} has equal rows in both splits: what is evaluated would be trained on")
-        self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", None) or _teams(kind, options.max_tokens)
+        self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", None) or tool_teams(
+            kind, options.max_tokens, "{prompt}|{tools}|{history}"
+        )
         try:
             self.environment().reset(self.task("train", 0))
         except EnvironmentFault as error:
@@ -233,7 +171,8 @@ class ToolClassScenario:
             name=self.name, seats=(TEAM,), views=VIEWS, max_turns=self._options.max_turns, terms=(TERM,)
         )
         begin = partial(ToolPlay, self.kind, self._rows, self._options.max_turns)
-        return ReplayEnvironment(spec, begin, longest=LONGEST)
+        names = public_methods(self.kind, *_RESERVED)
+        return ReplayToolEnvironment(spec, begin, longest=LONGEST, tool_names=names)
 
     def size(self, split: Split) -> int:
         return len(self._splits[split])
@@ -277,25 +216,3 @@ def _split(row: DataRow, field: str | None, content: str) -> Split:
     if named in ("eval", "test", "validation"):
         return "eval"
     raise ConfigError(f"{row.where}: its split is {shown(named)}; possible: train, eval, test, validation")
-
-
-def _teams(kind: type, max_tokens: int) -> dict[str, TeamSpec]:
-    """`team`: an adviser speaks before who acts; `solo`: one agent acts."""
-    acts = RoleSpec(
-        type="executor",
-        instructions=(inspect.getdoc(kind) or "You solve a task with tools.").split("\n\n")[0],
-        template="{prompt}|{tools}|{history}>",
-        format=(
-            'Call one tool, as one line of JSON {"name": TOOL, "arguments": {NAME: VALUE}}, or write your final answer.'
-        ),
-        max_tokens=max_tokens,
-    )
-    plans = RoleSpec(
-        type="planner",
-        instructions="You see what your team mate sees, who calls tools and answers.",
-        template="{prompt}|{tools}|{history}|Advice:",
-        format="What should your team mate do now, and why? Answer in a few short sentences.",
-        max_tokens=256,
-    )
-    advised = acts.model_copy(update={"template": "{prompt}|{tools}|{history}|Advice: {from.planner}>"})
-    return {"team": plan_execute(plans, advised), "solo": solo(acts)}

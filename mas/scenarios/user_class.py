@@ -10,8 +10,10 @@ methods; a task of it is one seat, `team`:
 It may have the methods of `POSSIBLE`: `is_over()`, without which a task is one step; `success()`, without which what
 was paid must add up to 1; `legal()`, all legal actions as text; `answer()`, the right action now, from which the tiny
 base is taught; `content()`, a text that is equal for equal tasks whatever the options, without which it is what all
-views see at the start; `render()`, everything as text. Class attributes: `views`, `max_turns`, and `teams`, name ->
-TeamSpec. The constructor takes `scenario.options` by name.
+views see at the start; `render()`, everything as text. Class attributes: `views`, `max_turns`, `teams`, name ->
+TeamSpec, and `tools`, names of methods that agents call with JSON, `{"name": ..., "arguments": ...}`: they may change
+the instance, views see the tools and what came of each call, and whatever is no call goes to `step`, behind which a
+class without `is_over()` is over. The constructor takes `scenario.options` by name.
 """
 
 import inspect
@@ -33,10 +35,13 @@ from mas.core.role import Message, View
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
+from mas.core.tool_call import ToolCall
 from mas.core.user_code import load_module
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
-from mas.scenarios.replay import ReplayEnvironment
+from mas.roles.chat import written_call
+from mas.scenarios.replay import ReplayEnvironment, ReplayToolEnvironment
+from mas.scenarios.tool_methods import GameTools, tool_teams
 from mas.scenarios.world import NoOwnTerms, is_held_out
 
 NEEDED = ("reset", "observe", "step")
@@ -47,6 +52,10 @@ EXAMPLE = "path/file.py:CLASS"
 TEAM = "team"
 _SKILL, _END = 0.3, "<eos>"
 """Share of right answers that the tiny base learns from last, and the end of an answer for it."""
+LONGEST_CALL = 10_000
+"""Characters of an action of a class with tools."""
+CALL_TOKENS = 512
+"""The most tokens of an action of such a class."""
 _ATTEMPTS = 2000
 """Draws for a task of a split."""
 
@@ -57,6 +66,7 @@ class UserWorld:
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
         self.made, self.paid, self.steps = _called("the constructor", make), 0.0, 0
         self.ask("reset", None, Random(seed))
+        self.tools = GameTools(self.made, tool_names_of(type(self.made)))
 
     def ask(self, method: str, otherwise: Any, *arguments: Any) -> Any:
         """What a method returns; `otherwise` where the class does not have it.
@@ -72,11 +82,30 @@ class UserWorld:
         return None if self.ask("is_over", self.steps > 0) else TEAM
 
     def act(self, action: str) -> Step:
+        call = written_call(action) if tool_names_of(type(self.made)) else None
+        if call is not None:
+            return self._unpaid(is_legal=self.tools.perform(call))
         legal = self.legal()
         is_legal = not action or legal is None or action in legal
         paid = _amount(self.ask("step", None, action)) if action and is_legal else 0.0
         self.paid, self.steps = self.paid + paid, self.steps + 1
         return Step(rewards={TEAM: {"reward": paid}}, illegal=() if is_legal else (TEAM,))
+
+    def deny(self, action: str, answer: str) -> Step:
+        self.tools.note(written_call(action) or action, answer)
+        return self._unpaid(is_legal=False)
+
+    def _unpaid(self, *, is_legal: bool) -> Step:
+        return Step(rewards={TEAM: {"reward": 0.0}}, illegal=() if is_legal else (TEAM,))
+
+    def call_of(self, action: str) -> ToolCall | None:
+        return self.tools.call_of(action)
+
+    def is_call(self, action: str) -> bool:
+        return self.tools.is_call(action)
+
+    def is_failed_call(self, action: str) -> bool:
+        return self.tools.is_failed_call(action)
 
     def fields(self, view: str) -> Mapping[str, str]:
         seen = self.ask("observe", None, view)
@@ -84,7 +113,8 @@ class UserWorld:
             raise EnvironmentFault(
                 f"observe({view!r}) returned {seen!r}: return a text, or a mapping of names to texts"
             )
-        return {"text": seen} if isinstance(seen, str) else {str(name): str(value) for name, value in seen.items()}
+        shown = {"text": seen} if isinstance(seen, str) else {str(name): str(value) for name, value in seen.items()}
+        return {**self.tools.fields(), **shown} if tool_names_of(type(self.made)) else shown
 
     def legal(self) -> tuple[str, ...] | None:
         found = self.ask("legal", None)
@@ -101,12 +131,7 @@ class UserEnvironment(ReplayEnvironment):
     """A class with the short list of methods as an environment: its state is the seed and the actions so far."""
 
     def __init__(self, kind: type, make: Callable[[], Any]) -> None:
-        views: Sequence[str] = getattr(kind, "views", VIEWS)
-        turns = getattr(kind, "max_turns", 20 if _has(kind, "is_over") else 1)
-        spec = EnvironmentSpec(
-            name=kind.__name__, seats=(TEAM,), views=tuple(views), max_turns=turns, terms=("reward",)
-        )
-        super().__init__(spec, partial(UserWorld, make))
+        super().__init__(_spec_of(kind), partial(UserWorld, make))
 
     def asked(self, method: str) -> Any:
         """What a method of the class returns, None where it has none.
@@ -117,6 +142,27 @@ class UserEnvironment(ReplayEnvironment):
         world = self._running()
         assert isinstance(world, UserWorld)
         return world.ask(method, None)
+
+
+class UserToolEnvironment(UserEnvironment, ReplayToolEnvironment):
+    """The same of a class with tools."""
+
+    def __init__(self, kind: type, make: Callable[[], Any]) -> None:
+        begin = partial(UserWorld, make)
+        ReplayToolEnvironment.__init__(
+            self, _spec_of(kind), begin, tool_names=tool_names_of(kind), longest=LONGEST_CALL
+        )
+
+
+def _spec_of(kind: type) -> EnvironmentSpec:
+    views: Sequence[str] = getattr(kind, "views", VIEWS)
+    turns = getattr(kind, "max_turns", 20 if _has(kind, "is_over") or tool_names_of(kind) else 1)
+    return EnvironmentSpec(name=kind.__name__, seats=(TEAM,), views=tuple(views), max_turns=turns, terms=("reward",))
+
+
+def tool_names_of(kind: type) -> tuple[str, ...]:
+    """The methods of a class that agents may call: its attribute `tools`."""
+    return tuple(getattr(kind, "tools", ()))
 
 
 class UserScenario:
@@ -140,13 +186,16 @@ class UserScenario:
             raise ConfigError(f"{self.name} cannot be made: {type(error).__name__}: {error}") from error
         if same[0] != same[1]:
             raise ConfigError(f"{self.name} shows two tasks of one seed: draw from the generator that reset() is given")
-        self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", {"team": plan_execute(), "solo": solo()})
+        usual = tool_teams(kind, CALL_TOKENS) if tool_names_of(kind) else {"team": plan_execute(), "solo": solo()}
+        self.teams: Mapping[str, TeamSpec] = getattr(kind, "teams", usual)
         self.expert: Script | None = _expert if _has(kind, "answer") else None
         if TEAM not in seats and not hasattr(kind, "teams"):
             raise ConfigError(f"{self.name} has the seats {', '.join(seats)}: give it `teams`, name -> TeamSpec")
 
     def environment(self) -> Environment:
         make = partial(self.kind, **self._options)
+        if tool_names_of(self.kind) and not _is_whole(self.kind):
+            return UserToolEnvironment(self.kind, make)
         return make() if _is_whole(self.kind) else UserEnvironment(self.kind, make)
 
     def task(self, split: Split, index: int) -> Task:

@@ -16,12 +16,26 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 import msgspec
 
 from mas.config.base import Options
-from mas.core.environment import Answered, Environment, EnvironmentSpec, Move, Observation, Reward, Script, Step, Task
+from mas.core.environment import (
+    Answered,
+    Caller,
+    CountedCall,
+    Environment,
+    EnvironmentSpec,
+    Move,
+    Observation,
+    Reward,
+    Script,
+    Step,
+    Task,
+    denied_in,
+)
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
+from mas.core.tool_call import ToolCall
 from mas.graph.load import load_team
 
 State = TypeVar("State", bound=msgspec.Struct)
@@ -99,13 +113,16 @@ class RecordWorld(ABC, Generic[State]):
         return Observation(self.fields(self.state, view))
 
     def step(self, actions: Mapping[str, str]) -> Step:
+        self._check_moving(actions)
+        self._state, step = self.advance(self.state, actions)
+        return step
+
+    def _check_moving(self, actions: Mapping[str, str]) -> None:
         moving = self.to_move()
         if not moving:
             raise EnvironmentFault(f"{self.spec.name}: the episode is over, call reset(task) to begin another")
         if set(actions) != set(moving):
             raise EnvironmentFault(f"{self.spec.name}: seats {sorted(actions)} acted, to move are {sorted(moving)}")
-        self._state, step = self.advance(self.state, actions)
-        return step
 
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return None
@@ -154,6 +171,42 @@ class RecordEnvironment(RecordWorld[State]):
         (seat,) = actions
         after, terms, legal = self.act(state, actions[seat])
         return after, Step(rewards={seat: terms}, illegal=() if legal else (seat,))
+
+
+class ToolRecordEnvironment(RecordEnvironment[State]):
+    """One with tools that a call may change the record with: satisfies `mas.core.environment.ToolWorld`.
+
+    The state has a field `calls`, the `CountedCall`s of the episode.
+    """
+
+    tool_names: tuple[str, ...]
+
+    @abstractmethod
+    def call_of(self, action: str) -> ToolCall | None:
+        """See `mas.core.environment.ToolWorld`."""
+
+    @abstractmethod
+    def denied(self, state: State, action: str, answer: str) -> tuple[State, dict[str, float]]:
+        """New state where a call is not made and its result is this answer, and rewards by term."""
+
+    def counted_calls(self) -> tuple[CountedCall, ...]:
+        calls: tuple[CountedCall, ...] = getattr(self.state, "calls", ())
+        return calls
+
+    def step_as(self, actions: Mapping[str, str], callers: Mapping[str, Caller]) -> Step:
+        self._check_moving(actions)
+        ((seat, action),) = actions.items()
+        call, caller = self.call_of(action), callers.get(seat)
+        if caller is None or call is None:
+            return self.step(actions)
+        if caller.denied is None:
+            after, step = self.advance(self.state, actions)
+        else:
+            after, terms = self.denied(self.state, action, caller.denied)
+            step = Step(rewards={seat: terms}, illegal=(seat,), denied=denied_in(callers))
+        counted = (*self.counted_calls(), CountedCall(caller.agent, call.name, caller.denied is not None))
+        self._state = msgspec.structs.replace(after, calls=counted)
+        return step
 
 
 class QuestionWorld(RecordEnvironment[State]):

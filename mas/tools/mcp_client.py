@@ -16,10 +16,11 @@ from typing import Any
 
 from mas.core.errors import ConfigError, MissingPackage, ToolRefused
 from mas.core.naming import did_you_mean
+from mas.core.tool_call import ToolCall
 from mas.core.tool_server import ToolServer
 from mas.tools.mcp_schema import parameters_of
 from mas.tools.mcp_streams import Traffic, streams
-from mas.tools.toolbox import Parameters, ToolCall, check_arguments
+from mas.tools.toolbox import Parameters, check_arguments
 
 _PAGES, _MOST_TOOLS = 20, 1000
 _WHY = 300

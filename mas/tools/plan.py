@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from mas.core.errors import ToolRefused
-from mas.tools.toolbox import ToolCall
+from mas.core.tool_call import ToolCall
 
 LAST = "_"
 """An argument of a planned step that stands for the result of the step before it."""

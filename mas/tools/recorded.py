@@ -8,17 +8,19 @@ told the same.
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 from mas.core.errors import RunDirectoryError, ToolRefused
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
+from mas.core.tool_call import ToolCall
 from mas.core.tool_server import ToolServer
 from mas.tools.mcp_client import McpConnection
 from mas.tools.mcp_schema import described
-from mas.tools.toolbox import ToolCall
+from mas.tools.python_tool import PythonTool
 
 KEPT = 100_000
 """The latest calls that a record keeps."""
@@ -67,10 +69,39 @@ def canonical(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), sort_keys=True, separators=(",", ":"))
 
 
+class ToolConnection(Protocol):
+    """A server of tools that is open. Whatever becomes of a call is a text."""
+
+    async def start(self) -> None:
+        """Begin; MasError: it cannot be used."""
+
+    async def close(self) -> None:
+        """End it."""
+
+    async def tools(self) -> dict[str, dict[str, Any]]:
+        """Its tools, as MCP describes them."""
+
+    async def allow(self, names: Collection[str]) -> None:
+        """These tools may be called; ConfigError: it does not have one of them."""
+
+    def check(self, call: ToolCall) -> None:
+        """ToolRefused: the arguments do not fit."""
+
+    async def call(self, call: ToolCall) -> str:
+        """What came of a call."""
+
+    def clean(self, text: str) -> str:
+        """A text without secrets."""
+
+
+def _connection(name: str, options: ToolServer) -> ToolConnection:
+    return McpConnection(name, options) if options.sandbox is None else PythonTool(name, options)
+
+
 class RecordedTools:
     """Calls of the tools of a team's servers. For one event loop."""
 
-    def __init__(self, servers: Mapping[str, McpConnection], record: CallRecord) -> None:
+    def __init__(self, servers: Mapping[str, ToolConnection], record: CallRecord) -> None:
         self._servers, self._record = servers, record
         self._making: dict[str, asyncio.Task[str]] = {}
 
@@ -119,7 +150,7 @@ async def offered_tools(servers: Mapping[str, ToolServer]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name, options in servers.items():
-        server = McpConnection(name, options)
+        server = _connection(name, options)
         try:
             await server.start()
             offered = await server.tools()
@@ -137,17 +168,18 @@ async def open_tools(team: TeamSpec, path: Path | None = None) -> AsyncIterator[
         path: of the record; None: it ends with the block.
 
     Raises:
-        ConfigError: a server cannot be used, or does not have a tool that a role may call.
+        ConfigError: a server cannot be used, or does not have a tool that a role may call. SandboxError: no program can
+            be run safely here.
         MissingPackage: the extra `mcp` is not installed. RunDirectoryError: as `CallRecord`.
     """
     async with AsyncExitStack() as stack:
         record = CallRecord(path)
         stack.callback(record.close)
-        servers = {name: McpConnection(name, options) for name, options in team.tools.items()}
+        servers = {name: _connection(name, options) for name, options in team.tools.items()}
         for name, server in servers.items():
             stack.push_async_callback(server.close)
             await server.start()
-            called = {tool for role in team.roles.values() for tool in role.tools}
+            called = {tool for role in team.roles.values() for tool in role.server_tools}
             await server.allow(sorted(tool.partition(".")[2] for tool in called if tool.partition(".")[0] == name))
         tools = RecordedTools(servers, record)
         stack.push_async_callback(tools.close)

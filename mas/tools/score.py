@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import networkx as nx
 
-from mas.tools.toolbox import ToolCall
+from mas.core.tool_call import ToolCall
 
 
 class ToolScore(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mas.core.errors import ConfigError, ToolRefused
 from mas.core.naming import did_you_mean
+from mas.core.tool_call import ToolCall
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -74,17 +75,6 @@ MAX_CALL = 10_000
 """The longest text of a call, in characters."""
 _SHOWN = 60
 _MOST = 4
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """The name of a tool and its arguments, not checked yet."""
-
-    name: str
-    arguments: Mapping[str, Any]
-
-    def text(self) -> str:
-        """The call as JSON, as `read_call` reads it."""
-        return msgspec.json.encode({"name": self.name, "arguments": dict(self.arguments)}).decode()
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):

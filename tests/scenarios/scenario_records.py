@@ -63,7 +63,7 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
     "plan_path": ({"size": 6, "walls": 9, "oracle": True, "style": "words"},),
     "red_team": ({"style": "words", "rewards": "zero_sum"},),
     "refine": ({"style": "extreme", "operands": 4},),
-    "tool_use": ({"calls": "json", "operations": 2},),
+    "tool_use": ({"calls": "json", "operations": 2}, {"calls": "json", "kinds": "store", "operations": 2}),
 }
 Record = dict[str, dict[str, str]]
 """Scenario -> entry -> digests of its tasks, with spaces between."""

@@ -15,7 +15,8 @@ from mas.core.user_code import load_module
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.tool_class import ToolClassScenario, tools_of
+from mas.scenarios.tool_class import ToolClassScenario
+from mas.scenarios.tool_methods import GameTools
 from mas.testing.environment import EnvironmentContract
 
 CLASS = '''
@@ -340,7 +341,7 @@ def test_options_that_are_missing_or_wrong_say_so(tmp_path: Path) -> None:
 def test_parameters_are_those_that_transformers_reads_for_trl_from_the_same_methods() -> None:
     kind = vars(load_module("the test", "words.py", ""))["Guess"]
     made = kind()
-    (ours, _) = tools_of(made).schemas()
+    ours = {"function": json.loads(GameTools(made, ("guess",)).fields()["tools"])}
     theirs = get_json_schema(made.guess)
     for schema in (ours, theirs):
         assert schema["function"]["name"] == "guess"

@@ -89,11 +89,44 @@ async def test_an_equal_call_is_made_once_and_a_second_life_makes_none(
     assert log.read_text().splitlines() == made
 
 
-@pytest.mark.slow
-def test_a_team_with_tools_is_trained_and_what_it_called_is_in_its_run(
-    tmp_path: Path, small_overrides: tuple[str, ...]
+CLOCK = json.dumps({"name": "code.python", "arguments": {"source": "import time; print(time.time_ns())"}})
+
+
+@pytest.mark.parametrize("mode", ["tree", "parallel"])
+async def test_branches_and_a_second_life_are_told_the_same_by_a_program_that_says_the_time(
+    mode: str, tmp_path: Path
 ) -> None:
-    team = team_with(hostile(""), ["bad.go"], "bad").model_dump(mode="json", exclude_defaults=True)
+    team, scenario = team_with({"sandbox": {}}, ["code.python"], "code"), build_scenario(ScenarioOptions(name="relay"))
+    options = SamplerOptions(mode=mode, candidates=3)
+
+    def clock(prompt: str, adapter: str | None, seed: int) -> str:
+        return "7" if "clerk says: " in prompt else CLOCK
+
+    async def episodes() -> Sequence[Episode]:
+        bus, plan = MemoryBus(), compile_team(team, build_roles(team))
+        engine = ScriptedEngine(clock, ["solver"], context=20_000)
+        async with (
+            open_tools(team, tmp_path / "calls.sqlite") as tools,
+            TeamRuntime(plan, engine, bus, adapters={"solver": "solver"}, chats=True, tools=tools) as runtime,
+        ):
+            found = await sample(runtime, scenario, [0], options)
+        await bus.close()
+        return found
+
+    first = await episodes()
+    told = {turn.text for turn in turns_of(first) if turn.role == "clerk"}
+    assert all(text.isdigit() for text in told)
+    assert len(told) == len({turn.episode for turn in turns_of(first)}), "one time for each episode"
+    assert await episodes() == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bad", "code"])
+def test_a_team_with_tools_is_trained_and_what_it_called_is_in_its_run(
+    name: str, tmp_path: Path, small_overrides: tuple[str, ...]
+) -> None:
+    server, tool = (hostile(""), "bad.go") if name == "bad" else ({"sandbox": {}}, "code.python")
+    team = team_with(server, [tool], name).model_dump(mode="json", exclude_defaults=True)
     template = {"template": "S{table};{goal}>", "max_tokens": 1, "context": "inbox"}
     team["roles"]["solver"] = {**team["roles"]["solver"], **template}
     path, run = tmp_path / "team.yaml", tmp_path / "run"

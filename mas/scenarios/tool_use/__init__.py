@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mas.config.base import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
-from mas.scenarios.tool_use.tasks import ITEMS, KINDS, Kind, ToolRules, make, question, solution
+from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules, make, question, solution
 from mas.scenarios.world import FolderScenario
 
 
@@ -19,7 +19,8 @@ class ToolUseOptions(Options):
 
     `calls`: `compact` for the tiny base, three characters and results of one digit; `json` for models from elsewhere;
     `words` (`7 * 12`, `weight of the bolt`) for small models that chat.
-    `kinds`: of tasks, `calculate` (no table is needed), `look_up`, `both` (one after the other), or all three.
+    `kinds`: of tasks, `calculate` (no table is needed), `look_up`, `both` (one after the other), or all three; or
+    `store`: both, and the result is to be stored in the table (`calls=json`).
     `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
@@ -31,9 +32,11 @@ class ToolUseOptions(Options):
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.4
 
     @model_validator(mode="after")
-    def _one_digit(self) -> Self:
+    def _fits(self) -> Self:
         if self.calls == "compact" and self.numbers > 9:
             raise ValueError(f"numbers={self.numbers} has no one-character form: at most 9, or calls=json or words")
+        if self.kinds == "store" and self.calls != "json":
+            raise ValueError(f"kinds=store has a tool that calls={self.calls} cannot write: set calls=json")
         return self
 
 
@@ -50,7 +53,7 @@ def build(options: ToolUseOptions) -> FolderScenario:
     folder = Path(__file__).parent
     return FolderScenario(
         name="tool_use",
-        folder=folder if rules.compact else folder / options.calls,
+        folder=folder if rules.compact else folder / (STORE if rules.stores else options.calls),
         options_key=options.model_dump_json(exclude={"kinds"}),  # the tiny base is made of all
         make_environment=partial(ToolEnvironment, rules),
         content=partial(_content, rules=rules),

@@ -1,7 +1,8 @@
 """`tool_use`: reach a number with tools; what a call answers is seen from the next team turn on.
 
 The team's action is a call, which the environment carries out, or the answer, which ends the episode. A call that is
-refused spends the turn and leaves `!` behind.
+refused spends the turn and leaves `!` behind. In tasks of the kind `store` a call changes the table, and the table must
+be right at the end, too.
 
 The own terms of `tool_use`: ToolRL's reward for whoever writes calls, its parts as terms of their own. They add up to
 ToolRL's total but for its constant -3, which no comparison inside a group sees.
@@ -15,14 +16,16 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import EnvironmentSpec, Move, Task
+from mas.core.environment import CountedCall, EnvironmentSpec, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import parsed_text
+from mas.core.tool_call import ToolCall
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
     UNITS,
     Puzzle,
+    Table,
     ToolRules,
     in_words,
     is_wanted,
@@ -31,26 +34,35 @@ from mas.scenarios.tool_use.tasks import (
     read_words,
     solution,
     toolbox,
+    wanted_table,
 )
-from mas.scenarios.world import RecordEnvironment, kept_text
-from mas.tools import ToolCall, read_call, tool_score
+from mas.scenarios.world import ToolRecordEnvironment, kept_text
+from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _LONG_ANSWER = re.compile(r"=([0-9])\.?")
 REFUSED = "!"
 
 
-class ToolState(msgspec.Struct, frozen=True):
-    """`history`: (call, what came of it) by turn. `done`: how many of the wanted calls were made, in their order."""
+class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`history`: (call, what came of it) by turn. `done`: how many of the wanted calls were made, in their order.
+    `changed`: the table as calls have made it; empty: as it was. `calls`: see `ToolRecordEnvironment`."""
 
     puzzle: Puzzle
     history: tuple[tuple[str, str], ...] = ()
     done: int = 0
     turn: int = 0
     answer: int | None = None
+    changed: Table = ()
+    calls: tuple[CountedCall, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """As it is now."""
+        return self.changed or self.puzzle.table
 
 
-class ToolEnvironment(RecordEnvironment[ToolState]):
+class ToolEnvironment(ToolRecordEnvironment[ToolState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
@@ -69,6 +81,7 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
             )
         )
         self.rules = rules
+        self.tool_names = toolbox(rules).names
 
     def initial(self, task: Task) -> ToolState:
         return ToolState(make(Random(task.seed), self.rules))
@@ -77,7 +90,7 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         shown = {"question": question(state.puzzle, self.rules), "history": self._history(state)}
         if self.rules.compact or self.rules.words or view == "summariser":
             return shown
-        box = toolbox(state.puzzle, self.rules)
+        box = toolbox(self.rules)
         tools = ", ".join(box.names) if view == "planner" else msgspec.json.encode(box.schemas()).decode()
         return shown | {"tools": tools}
 
@@ -98,10 +111,12 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
             return later, {"waste": self.waste}, True
         try:
             call = self.call(action)
-            outcome = toolbox(state.puzzle, self.rules).perform(call)
+            table, outcome = toolbox(self.rules).perform(state.table, call)
         except ToolRefused as error:
             return self._noted(later, action, self._refusal(error)), {"waste": self.waste}, False
         after = self._noted(later, action, outcome)
+        if table != state.table:
+            after = msgspec.structs.replace(after, changed=table)
         wanted = solution(state.puzzle, self.rules)
         if state.done < len(wanted) and is_wanted(call, wanted[state.done][0]):
             gain = self.progress / len(wanted)
@@ -118,10 +133,21 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
             return read_words(action)
         return SHORTHAND.expand(action) if self.rules.compact else read_call(action)
 
+    def call_of(self, action: str) -> ToolCall | None:
+        try:
+            return self.call(action)
+        except ToolRefused:
+            return None
+
+    def denied(self, state: ToolState, action: str, answer: str) -> tuple[ToolState, dict[str, float]]:
+        later = msgspec.structs.replace(state, turn=state.turn + 1)
+        shown = REFUSED if self.rules.compact else answer
+        return self._noted(later, action, shown), {"waste": self.waste}
+
     def is_call(self, action: str) -> bool:
         """Whether an action is a call that the toolbox takes; an answer is none."""
         try:
-            toolbox(self.state.puzzle, self.rules).perform(self.call(action))
+            toolbox(self.rules).perform(self.state.table, self.call(action))
         except ToolRefused:
             return False
         return True
@@ -141,11 +167,12 @@ class ToolEnvironment(RecordEnvironment[ToolState]):
         return state.answer is not None or state.turn >= self.rules.max_turns
 
     def is_solved(self, state: ToolState) -> bool:
-        return state.answer == solution(state.puzzle, self.rules)[-1][1]
+        is_right = state.answer == solution(state.puzzle, self.rules)[-1][1]
+        return is_right and state.table == wanted_table(state.puzzle, self.rules)
 
     def render(self) -> str:
         state, width = self.state, len(UNITS)
-        table = state.puzzle.table
+        table = state.table
         rows = [f"{self.rules.item(at)}: {table[at * width : (at + 1) * width]}" for at in range(self.rules.items)]
         calls = [f"{call} -> {outcome}" for call, outcome in state.history]
         answer = "-" if state.answer is None else str(state.answer)

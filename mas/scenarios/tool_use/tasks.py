@@ -2,22 +2,27 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
 
 from mas.core.errors import ToolRefused
 from mas.core.naming import did_you_mean
-from mas.tools import Parameters, Shorthand, Tool, Toolbox, ToolCall
+from mas.core.tool_call import ToolCall
+from mas.tools import Parameters, Shorthand, StateTool, StateToolbox
 
 OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply"}
 ITEMS = ("axle", "bolt", "clamp", "disc", "engine", "filter", "gear", "hinge")
 UNITS = ("price", "weight")
-Kind = Literal["calculate", "look_up", "both"]
+Kind = Literal["calculate", "look_up", "both", "store"]
 KINDS: tuple[Kind, ...] = ("calculate", "look_up", "both")
-LOOK_UP = "look_up"
+"""Those that change nothing: what a task is where nothing is said."""
+LOOK_UP, STORE = "look_up", "store"
+Table = tuple[int, ...]
+"""Rows of items, a column per unit."""
 SHORTHAND = Shorthand(
     {sign: (name, ("a", "b")) for sign, name in OPERATIONS.items()} | {"t": (LOOK_UP, ("item", "unit"))}
 )
@@ -40,8 +45,13 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_turns(self) -> int:
-        """A look-up, every operation, the answer, and one turn to spare."""
-        return self.operations + 3
+        """A look-up, every operation, what is stored, the answer, and one turn to spare."""
+        return self.operations + 3 + self.stores
+
+    @property
+    def stores(self) -> bool:
+        """Whether there is a tool that changes the table."""
+        return "store" in self.kinds
 
     def item(self, number: int) -> str:
         """What an item is called."""
@@ -52,30 +62,35 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
         return UNITS[number][0] if self.compact else UNITS[number]
 
 
-class Puzzle(msgspec.Struct, frozen=True):
+class Puzzle(msgspec.Struct, frozen=True, omit_defaults=True):
     """One task.
 
     Attributes:
         first: the number that it begins with; None: that of `item` and `unit` in the table.
-        table: rows of items, a column per unit; only the look-up tool shows it.
+        table: as the task begins; only the look-up tool shows it.
         steps: (sign, number), done from left to right.
+        kept_in: item and unit of the entry that is to be the result; None: nothing is to be stored.
     """
 
     first: int | None
     item: int
     unit: int
-    table: tuple[int, ...]
+    table: Table
     steps: tuple[tuple[str, int], ...]
+    kept_in: tuple[int, int] | None = None
 
 
 def make(random: Random, rules: ToolRules) -> Puzzle:
-    """A task of one of three kinds: operations on a number, a look-up alone, or operations on what is looked up."""
+    """A task of one of these kinds: operations on a number, a look-up alone, operations on what is looked up, or these
+    and their result is to be stored in the table."""
     kind = random.choice(rules.kinds)
     table = tuple(random.randint(0 if rules.compact else 1, rules.numbers) for _ in range(rules.items * len(UNITS)))
     count = 0 if kind == "look_up" else random.randint(1, rules.operations)
     steps = tuple((random.choice(tuple(OPERATIONS)), random.randint(2, rules.numbers)) for _ in range(count))
     first = random.randint(2, rules.numbers) if kind == "calculate" else None
-    return Puzzle(first, random.randrange(rules.items), random.randrange(len(UNITS)), table, steps)
+    item, unit = random.randrange(rules.items), random.randrange(len(UNITS))
+    kept_in = (random.randrange(rules.items), random.randrange(len(UNITS))) if kind == "store" else None
+    return Puzzle(first, item, unit, table, steps, kept_in)
 
 
 def question(puzzle: Puzzle, rules: ToolRules) -> str:
@@ -86,7 +101,11 @@ def question(puzzle: Puzzle, rules: ToolRules) -> str:
             f"{sign}{number}" for sign, number in puzzle.steps
         )
     begin = f"Take the {unit} of the {item}." if puzzle.first is None else f"Take the number {puzzle.first}."
-    return " ".join([begin, *(_WORDS[sign].format(number) for sign, number in puzzle.steps), "What is the result?"])
+    steps = [_WORDS[sign].format(number) for sign, number in puzzle.steps]
+    if puzzle.kept_in is not None:
+        kept_item, kept_unit = puzzle.kept_in
+        steps.append(f"Store the result as the {rules.unit(kept_unit)} of the {rules.item(kept_item)}.")
+    return " ".join([begin, *steps, "What is the result?"])
 
 
 class Pair(Parameters):
@@ -103,30 +122,58 @@ class TableEntry(Parameters):
     unit: str
 
 
-def toolbox(puzzle: Puzzle, rules: ToolRules) -> Toolbox:
-    """The tools of one task: three operations, and its own table."""
+class NewEntry(TableEntry):
+    """A place in the table and what is to stand there."""
 
-    def look_up(entry: TableEntry) -> str:
-        items = [rules.item(number) for number in range(rules.items)]
-        units = [rules.unit(number) for number in range(len(UNITS))]
-        for name, known in ((entry.item, items), (entry.unit, units)):
-            if name not in known:
-                raise ValueError(f"the table has no {name[:40]!r}. {did_you_mean(name[:40], known)}")
-        return str(puzzle.table[items.index(entry.item) * len(UNITS) + units.index(entry.unit)])
+    value: Annotated[int, Field(ge=-(10**12), le=10**12)]
 
-    def operation(sign: str) -> Tool[Pair]:
-        name = OPERATIONS[sign]
+
+def place_of(entry: TableEntry, rules: ToolRules) -> int:
+    """Where an entry stands in the table.
+
+    Raises:
+        ValueError: there is no such item or unit.
+    """
+    items = [rules.item(number) for number in range(rules.items)]
+    units = [rules.unit(number) for number in range(len(UNITS))]
+    for name, known in ((entry.item, items), (entry.unit, units)):
+        if name not in known:
+            raise ValueError(f"the table has no {name[:40]!r}. {did_you_mean(name[:40], known)}")
+    return items.index(entry.item) * len(UNITS) + units.index(entry.unit)
+
+
+def changed(table: Table, place: int, value: int) -> Table:
+    """The table with another value in one place."""
+    return (*table[:place], value, *table[place + 1 :])
+
+
+@cache
+def toolbox(rules: ToolRules) -> StateToolbox[Table]:
+    """Three operations, the table, and with `rules.stores` a tool that changes it."""
+
+    def look_up(table: Table, entry: TableEntry) -> tuple[Table, str]:
+        return table, str(table[place_of(entry, rules)])
+
+    def store(table: Table, entry: NewEntry) -> tuple[Table, str]:
+        return changed(table, place_of(entry, rules), entry.value), str(entry.value)
+
+    def operation(sign: str) -> StateTool[Table, Pair]:
         last = " (last digit)" if rules.compact else ""
-        description = f"a {sign} b of two whole numbers{last}."
-        return Tool(
-            name=name,
-            description=description,
+        return StateTool(
+            name=OPERATIONS[sign],
+            description=f"a {sign} b of two whole numbers{last}.",
             parameters=Pair,
-            function=lambda pair: str(result(sign, pair.a, pair.b, rules)),
+            function=lambda table, pair: (table, str(result(sign, pair.a, pair.b, rules))),
         )
 
-    table = Tool(name=LOOK_UP, description="The price or weight of an item.", parameters=TableEntry, function=look_up)
-    return Toolbox([*(operation(sign) for sign in OPERATIONS), table])
+    tools: list[StateTool[Table, Any]] = [
+        *map(operation, OPERATIONS),
+        StateTool(name=LOOK_UP, description="The price or weight of an item.", parameters=TableEntry, function=look_up),
+    ]
+    if rules.stores:
+        about = "Makes a number the price or weight of an item; answers with it."
+        tools.append(StateTool(name=STORE, description=about, parameters=NewEntry, function=store))
+    return StateToolbox(tools)
 
 
 def result(sign: str, a: int, b: int, rules: ToolRules) -> int:
@@ -145,7 +192,18 @@ def solution(puzzle: Puzzle, rules: ToolRules) -> tuple[tuple[ToolCall, int], ..
     for sign, number in puzzle.steps:
         before, value = value, result(sign, value, number, rules)
         calls.append((ToolCall(OPERATIONS[sign], {"a": before, "b": number}), value))
+    if puzzle.kept_in is not None:
+        item, unit = puzzle.kept_in
+        calls.append((ToolCall(STORE, {"item": rules.item(item), "unit": rules.unit(unit), "value": value}), value))
     return tuple(calls)
+
+
+def wanted_table(puzzle: Puzzle, rules: ToolRules) -> Table:
+    """The table when the task is done."""
+    if puzzle.kept_in is None:
+        return puzzle.table
+    item, unit = puzzle.kept_in
+    return changed(puzzle.table, item * len(UNITS) + unit, solution(puzzle, rules)[-1][1])
 
 
 def in_words(call: ToolCall) -> str:

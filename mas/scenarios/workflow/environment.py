@@ -70,13 +70,12 @@ def content_of(job: WorkflowJob, rules: ToolRules) -> str:
 @lru_cache(maxsize=4096)
 def tools(job: WorkflowJob, rules: ToolRules) -> Toolbox:
     """The tools of a job: three operations and two sources, one of which refuses every call."""
-    whole = toolbox(job.puzzle, rules)
 
     def source(name: str) -> Tool[TableEntry]:
         def look_up(entry: TableEntry) -> str:
             if name == job.down:
                 raise ValueError("the table is down")
-            return whole.perform(ToolCall(LOOK_UP, entry.model_dump()))
+            return toolbox(rules).perform(job.puzzle.table, ToolCall(LOOK_UP, entry.model_dump()))[1]
 
         return Tool(name=name, description="The price or weight of an item.", parameters=TableEntry, function=look_up)
 

@@ -19,6 +19,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, silent_agents, team_action
+from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler
@@ -205,7 +206,7 @@ class ChainPlay:
         flow = await play_turn(begin, before, views, turn, self._decide, in_step=True)
         self.past = flow.remembered(views)
         with in_environment():
-            step = self.world.step({seat: team_action(flow)})
+            step = environment_step(self.world, flow, {seat: team_action(flow)})
         self._done(turn, flow, step)
         for decision in chain.path:
             if decision.point.turn == turn and decision.candidate is not None:

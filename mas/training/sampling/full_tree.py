@@ -27,6 +27,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, isolated, look, silent_agents, team_action
+from mas.runtime.privileges import environment_step
 from mas.training.rewards import OUTCOME, TEAM, check_paid, own_terms
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
 
@@ -186,7 +187,7 @@ class _Tree:
         sampler, seat = self.sampler, flow.plan.spec.seat
         with in_environment():
             world = path.world.clone()
-            step = world.step({seat: team_action(flow)})
+            step = environment_step(world, flow, {seat: team_action(flow)})
         check_paid(step, seat, path.turn)
         if path.is_committed:
             self.recorder.on_turn(path.turn, flow, step)

@@ -15,13 +15,16 @@ from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Reward, Step, Task, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
+from mas.core.naming import agent_of
 from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
+from mas.core.role import ENVIRONMENT
 from mas.core.seeds import derive_seed, digest
 from mas.graph.plan import TeamPlan
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, team_action
+from mas.runtime.privileges import DENIED
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import add_rewards, terms_paid
 
@@ -39,6 +42,7 @@ class EpisodeRecorder:
     """The open record of one episode. `earned`: seat of the team -> what it was paid so far, by term.
 
     `has_opponents`: others play some of the seats; turns in which they alone move are none of the team's.
+    `denied`: calls of tools that were denied to the team; `has_tools`: its roles have any.
     """
 
     id: str
@@ -57,6 +61,8 @@ class EpisodeRecorder:
     loops: dict[str, list[int]] = field(default_factory=dict)
     has_opponents: bool = False
     scenes: list[Scene] = field(default_factory=list)
+    has_tools: bool = False
+    denied: int = 0
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -82,6 +88,8 @@ class EpisodeRecorder:
 
     def say(self, point: DecisionPoint, candidate: Candidate) -> None:
         """A committed line of the conversation."""
+        is_of_tools = point.flow.plan.roles[agent_of(point.agent)].spec.voice == "tools"
+        self.denied += is_of_tools and candidate.payload.route == DENIED
         self.lines.append(
             Line(
                 turn=point.turn,
@@ -120,6 +128,10 @@ class EpisodeRecorder:
         add_rewards(self.earned, flow, step, turn)
         if self.has_opponents and not flow.outputs:
             return  # opponents alone have moved
+        self.has_tools = any(role.spec.tools for role in flow.plan.roles.values())
+        for text in step.denied.values():
+            self.denied += 1
+            self.lines.append(Line(turn=turn, agent=ENVIRONMENT, prompt="", text=text))
         self.length += 1
         self.passes += flow.action() is None
         for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
@@ -131,7 +143,8 @@ class EpisodeRecorder:
         return terms_paid(self.earned)
 
     def close(self, environment: Environment, turns: tuple[Turn, ...]) -> Episode:
-        return self._episode(success=environment.success(), turns=turns, measures=measures_of(environment))
+        measures = measures_of(environment) | ({"denied_calls": self.denied} if self.has_tools else {})
+        return self._episode(success=environment.success(), turns=turns, measures=measures)
 
     def failed(self, error: MasError) -> Episode:
         """The record of a task that could not be played to its end: what was said and spent until then, not trained."""

@@ -20,6 +20,7 @@ from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
+from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
 from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
@@ -154,7 +155,7 @@ class _TreePlay:
         while True:
             own_seats = [one for one in world.to_move() if one not in opponents]
             with in_environment():
-                step = world.step(seat_actions(flow, own_seats) | theirs)
+                step = environment_step(world, flow, seat_actions(flow, own_seats) | theirs)
             add_rewards(earned, flow, step, turn)
             turn += 1
             if sampler.options.lookahead != "episode" or turn == sampler.turns or not world.to_move():
