@@ -64,8 +64,10 @@ def owner_of(body: bytes) -> tuple[str, int] | None:
         given = json.loads(body)
     except (ValueError, IndexError, RecursionError):
         return None
-    name, number = (given.get("model_id"), given.get("seq_id")) if isinstance(given, dict) else (None, None)
-    return (name, number) if isinstance(name, str) and isinstance(number, int) else None
+    if not isinstance(given, dict):
+        return None
+    model, number = given.get("model_id"), given.get("seq_id")
+    return (model, number) if isinstance(model, str) and isinstance(number, int) else None
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:

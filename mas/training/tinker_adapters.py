@@ -76,11 +76,13 @@ class TrainableAtTinker:
 
     async def _client(self, engine: TinkerEngine, name: str) -> tinker.TrainingClient:
         """What trains an adapter: a new one, or one that goes on from the state of a checkpoint."""
+        client: tinker.TrainingClient
         if name in self._states:
-            return await engine.service.create_training_client_from_state_with_optimizer(self._states[name])
+            client = await engine.service.create_training_client_from_state_with_optimizer(self._states[name])
+            return client
         lora = self._setup.model.lora_of(name)
         layers = trained_layers(lora)
-        return await engine.service.create_lora_training_client(
+        client = await engine.service.create_lora_training_client(
             engine.model,
             rank=lora.rank,
             seed=derive_seed("adapter", self._setup.train.seed, name) % _SEEDS,
@@ -88,6 +90,7 @@ class TrainableAtTinker:
             train_mlp=layers["train_mlp"],
             train_unembed=False,
         )
+        return client
 
     async def improve(
         self,

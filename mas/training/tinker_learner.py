@@ -123,8 +123,8 @@ class TinkerLearner:
             start.setdefault(key, values)
         for name in {row.adapter for row in rows}:
             own = [row for row in rows if row.adapter == name]
-            values = token_losses(self._signals(own, now, start), self._loss).values
-            told = {key: value_J for key, value_J in values.items() if key != "entropy"}
+            losses = token_losses(self._signals(own, now, start), self._loss)
+            told = {key: value_J for key, value_J in losses.values.items() if key != "entropy"}
             turns = [row.turn for row in own for _ in row.turn.completion_ids]
             tallies[name].add(told, len(own), slice(None), turns)
         if is_first and self._has_canary:
