@@ -186,9 +186,9 @@ async def test_nothing_is_committed_before_all_were_scored(crew: TeamSession, mo
             events.extend(("distinct", point.agent) for _ in {candidate.text for candidate in candidates})
         return candidates
 
-    async def acting(episode, turn, actions):
+    async def acting(episode, turn, actions, callers):
         events.append(("commit", "team"))
-        return await act(episode, turn, actions)
+        return await act(episode, turn, actions, callers)
 
     class Watching:
         terms = crew.scenario.reward.terms
