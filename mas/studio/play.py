@@ -6,7 +6,7 @@ The pages exist where the studio was started for it. What may be sent comes from
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -91,7 +91,8 @@ class _PlayPages:
         """Which games there are; with `game` and perhaps `league` in the address, against whom and in which seat."""
         query = request.query_params
         offers, wanted = self._offers(), None
-        seats, opponents = list[str](), dict[str, str]()
+        seats: Sequence[str] = ()
+        opponents: Mapping[str, str] = {}
         if query.get("game"):
             wanted = self._offer(query.get("league", ""), query["game"])
             seats, opponents = _choices(wanted)
@@ -198,7 +199,7 @@ class _PlayPages:
         return session
 
 
-def _shown(session: PlaySession, view: PlayView) -> dict[str, object]:
+def _shown(session: PlaySession, view: PlayView) -> dict[str, Any]:
     """What `play_stage.html` shows."""
     asked = view.asked
     legal = None if asked is None else asked.legal

@@ -111,7 +111,7 @@ class PlaySession:
             action = action_of(asked.copy(), asked.seat, text.strip()[:_LONGEST], asked.legal)
             self._answer = None
             self._set(replace(self._view, asked=None))
-        answer.get_loop().call_soon_threadsafe(lambda: answer.done() or answer.set_result(action))
+        answer.get_loop().call_soon_threadsafe(_set_result, answer, action)
 
     def end(self) -> None:
         """Break the game off."""
@@ -127,7 +127,7 @@ class PlaySession:
 
     async def move(self, asked: Chance) -> str:
         """The person's move, when it comes."""
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         with self._changed:
             self._answer = answer
             self._set(replace(self._view, asked=asked, note=""))
@@ -179,6 +179,12 @@ class PlaySession:
         steps = game_steps(world.open(), played)
         with self._changed:
             self._set(replace(self._view, played=played, steps=steps, asked=None))
+
+
+def _set_result(answer: "asyncio.Future[str]", action: str) -> None:
+    """Unless the game was broken off meanwhile."""
+    if not answer.done():
+        answer.set_result(action)
 
 
 class PlaySessions:
