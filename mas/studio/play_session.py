@@ -181,6 +181,12 @@ class PlaySession:
             self._set(replace(self._view, played=played, steps=steps, asked=None))
 
 
+def _set_result(answer: "asyncio.Future[str]", action: str) -> None:
+    """Unless the game was broken off meanwhile."""
+    if not answer.done():
+        answer.set_result(action)
+
+
 class PlaySessions:
     """The games of one studio; those that are on are broken off when the studio ends."""
 
