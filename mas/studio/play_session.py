@@ -222,11 +222,6 @@ class PlaySessions:
             return self._sessions.get(key)
 
 
-def _set_result(answer: asyncio.Future[str], text: str) -> None:
-    if not answer.done():
-        answer.set_result(text)
-
-
 def _end_all(sessions: dict[str, PlaySession]) -> None:
     for session in sessions.values():
         session.end()
