@@ -135,7 +135,7 @@ PLACES: dict[str, CommandPlace] = {
     "studio": CommandPlace(
         _TRAIN,
         "mas.studio.command:studio",
-        "Show runs in a browser, while they train and afterwards: curves, comparisons, and what each number means.",
+        "Show runs and leagues in a browser, while they train and afterwards: curves, comparisons, ladders, games.",
     ),
     "curves": CommandPlace(
         _TRAIN,

@@ -47,7 +47,8 @@ def environment_step(environment: Environment, flow: Flow, actions: Mapping[str,
     Raises:
         EnvironmentFault: as `Environment.step`. RunError: as `callers`.
     """
-    return step_with(environment, actions, callers(environment, flow, actions))
+    found = callers(environment, flow, actions)
+    return step_with(environment, actions, found) if found else environment.step(actions)
 
 
 def step_with(environment: Environment, actions: Mapping[str, str], found: Mapping[str, Caller]) -> Step:

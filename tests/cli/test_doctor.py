@@ -94,7 +94,7 @@ def test_it_fails_where_decoding_or_packing_computes_something_else(
 
 def test_what_has_no_model_here_or_changes_nothing_is_refused(doctor: Mas) -> None:
     ran = doctor("engine=openai", "engine.remote.model=x")
-    assert (ran.code, "there is no model here" in ran.err) == (2, True)
+    assert (ran.code, "there is none here to look at" in ran.err) == (2, True)
     ran = doctor("run_dir=runs/x")
     assert (ran.code, "run_dir" in ran.err) == (2, True)
 

@@ -72,8 +72,11 @@ def with_value(value: object, *path: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (with_value({}, "tools", "files"), "a server of tools has a command or a url: write one of the two"),
-        (with_value({"command": "x", "url": "http://h/mcp"}, "tools", "files"), "a command or a url"),
+        (
+            with_value({}, "tools", "files"),
+            "a server of tools has a command, a url or a sandbox: write one of the three",
+        ),
+        (with_value({"command": "x", "url": "http://h/mcp"}, "tools", "files"), "a command, a url or a sandbox"),
         (with_value({"url": "http://h/mcp", "args": ["x"]}, "tools", "files"), "args and env belong to a command"),
         (with_value({"command": "x", "key_env": "KEY"}, "tools", "files"), "key_env belongs to a url"),
         (with_value({"url": "http://u:p@h/mcp"}, "tools", "files"), "a url with a user, a query or a fragment"),

@@ -179,7 +179,10 @@ def test_on_gpus_only_what_lies_there_counts() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("engine.name=openai",), "engine=openai plays what a server elsewhere has"),
+        (
+            ("engine.name=openai",),
+            "with engine=openai a server elsewhere has the model: no process of mas is to be planned for",
+        ),
         (("engine.name=vllm", "model.lora.rank=600"), "rank 600 is above 512"),
         (("algorithm=training_free",), "trains no adapter of team"),
     ],
