@@ -255,6 +255,7 @@ def test_a_hub_that_is_not_there_is_one_sentence(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_of_its_own_asks_the_hub_that_the_environment_names(
     there: FakeRepository, hub: FakeHub, name: str, trained: Path, mas: Mas
 ) -> None:

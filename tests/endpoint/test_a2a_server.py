@@ -329,6 +329,7 @@ def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_trained_run_is_served_with_its_key(tmp_path: Path, small_overrides: Sequence[str]) -> None:
     run = trained(tmp_path / "relay", small_overrides)
     with serving(str(run), "--port", "0", "--a2a", MAS_API_KEY="sesame") as served:

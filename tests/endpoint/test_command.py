@@ -51,6 +51,7 @@ def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_curl_line_that_is_printed_works_as_it_stands_and_ctrl_c_ends_the_server(run: Path) -> None:
     with serving(str(run), "--port", "0", MAS_API_KEY="sesame") as served:
         assert httpx.get(f"{served.address}/v1/models").status_code == 401

@@ -68,6 +68,7 @@ async def test_a_client_asks_the_team_over_stdio(run: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_team_asks_a_served_team_over_http_with_its_key(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM_KEY", "sesame")
     with serving(str(run), "--port", "0", "--mcp", MAS_API_KEY="sesame") as served:

@@ -162,6 +162,7 @@ def test_an_algorithm_with_an_option_that_there_is_not_is_not_trained(mas: Mas, 
     ]
 
 
+@pytest.mark.nightly
 def test_without_a_part_this_directory_is_looked_through_and_other_files_are_not_run(mas: Mas, folder: Path) -> None:
     (folder / "bits.py").write_text(scenario())
     (folder / "other.py").write_text("raise SystemExit('run')\n")

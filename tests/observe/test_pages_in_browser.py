@@ -172,6 +172,7 @@ def test_the_page_of_a_run_is_whole_and_accessible_at_every_width(run: Path, pro
     assert problems(run / "report.html") == []
 
 
+@pytest.mark.nightly
 def test_the_page_of_a_league_is_whole_and_accessible_at_every_width(league: Path, problems: Problems) -> None:
     assert problems(league / "index.html") == []
 

@@ -96,6 +96,7 @@ def test_without_the_package_the_error_names_the_extra(
     assert "pip install 'mas[tinker]'" in mas("tinker").err
 
 
+@pytest.mark.nightly
 def test_the_example_learns(server: RunningTinker, base_for: BaseFor) -> None:
     words = [sys.executable, str(EXAMPLE), "--url", server.address, "--steps", "12", "--group", "16", "--lr", "0.02"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)

@@ -83,6 +83,7 @@ def killing(
 
 
 @pytest.mark.matrix("staleness", [0, 2], default=[0])
+@pytest.mark.nightly
 async def test_engine_replicas_draw_what_one_engine_draws_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
