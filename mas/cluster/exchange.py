@@ -1,9 +1,8 @@
 """Calls and answers where every message is expensive: those that are there at the same time travel together.
 
 One exchange takes calls to the worker and comes back with answers, to these or to earlier calls, as soon as there is at
-least one. While calls are unanswered the driver keeps two exchanges under way, or one for a single call: the answer
-that comes while one travels back finds another at the worker. So one call alone is one exchange, many at once are few,
-and no answer waits for another.
+least one. The driver keeps an exchange under way for as long as calls are unanswered. So one call alone is one
+exchange, many at once are few, and no answer waits for another.
 """
 
 import asyncio
@@ -21,8 +20,6 @@ from mas.core.errors import ClusterError, WorkerLost
 
 _TOGETHER = 1 << 20
 """Bytes of payloads or answers that travel together; a larger one travels alone."""
-_UNDER_WAY = 2
-"""Exchanges that wait for answers at the same time."""
 Send = Callable[[bytes, Sequence[Any]], Awaitable[bytes]]
 """Sends calls with the references of their objects, and returns answers. Raises ClusterError."""
 
@@ -190,12 +187,10 @@ class CallSender:
                 waiting.set_exception(type(error)(str(error)))
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        """Begin further exchanges if calls are left."""
+        """Begin another exchange if calls are left that none is under way for."""
         del self._exchanges[task]
-        if not task.cancelled():
-            waiting = sum(not carries_objects for carries_objects in self._exchanges.values())
-            for _ in range(min(_UNDER_WAY, len(self._left)) - waiting):
-                self._begin([])
+        if not task.cancelled() and self._left and all(self._exchanges.values()):
+            self._begin([])
 
 
 def _batches(calls: Sequence[tuple[SentCall, Sequence[Any]]]) -> Iterator[Sequence[tuple[SentCall, Sequence[Any]]]]:
