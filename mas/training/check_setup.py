@@ -8,6 +8,7 @@ write.
 
 from collections.abc import Collection
 
+from mas.cluster.registry import check_installed
 from mas.config.algorithm import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.environment import Observation
@@ -156,7 +157,7 @@ def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> 
         is_distributed: the team's agents are processes of their own. is_started: somebody starts the processes.
 
     Raises:
-        ConfigError: says why.
+        ConfigError: says why, or what is to be installed.
     """
     cluster = setup.cluster
     if setup.engine.name == "tinker" and is_distributed:
@@ -180,6 +181,7 @@ def check_processes(setup: Setup, *, is_distributed: bool, is_started: bool) -> 
         )
     if why:
         raise ConfigError(f"cluster.{kind}={getattr(cluster, kind)} cannot be used here: {why}")
+    check_installed(cluster)
 
 
 def _why_no_workers(setup: Setup, *, is_distributed: bool) -> str:

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Ran
 from pydantic import ValidationError
 
 from mas.cluster import ClusterOptions, open_cluster
@@ -82,6 +84,16 @@ def test_without_ray_there_is_one_error_with_the_line_that_installs_it(
     with pytest.raises(MissingPackage, match=r"cluster.kind=ray needs the package 'ray.*': pip install 'mas\[ray\]'"):
         open_cluster(ClusterOptions(kind="ray"), tmp_path)
     assert set(CLUSTERS) == {"local", "ray"}
+
+
+def test_without_ray_training_is_refused_before_a_base_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mas: Callable[..., Ran]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("mas.runs.train.open_base", None)
+    ran = mas("train", "scenario=relay", "cluster=ray", "cluster.workers=2", f"run_dir={tmp_path / 'run'}")
+    assert (ran.code, ran.err.count("pip install 'mas[ray]'")) == (2, 1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_importing_the_package_loads_neither_ray_nor_a_tensor_library() -> None:
