@@ -151,7 +151,7 @@ def test_every_command_of_a_page_works(
         short = shortened(words, small_overrides)
         if words[0] == "train" and short[0] == "config":
             only_checked |= {word.removeprefix("run_dir=") for word in words if word.startswith("run_dir=")}
-        elif only_checked.intersection(words):  # about a run that was not made
+        elif any(word.endswith(run) for word in words for run in only_checked):  # about a run that was not made
             continue
         ran = mas(*short)
         assert ran.code == 0, f"{words}: {ran.err}"
