@@ -11,9 +11,11 @@ FOREIGN := openenv==0.10.0 verifiers==0.4.0 arize-phoenix==20.26.1
 # work then while a test waits for a broker or a server. The processes that tests start find compiled modules, whatever
 # the environment says.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
-# Some tests kill processes or measure time, and a busy machine may be too slow for one of thousands: a test that fails runs
-# once more, and is named at the end of the run.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -raR
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# Some tests kill processes or measure time, and a busy machine may be too slow for one of thousands. What failed runs once
+# more, by itself in a new process: its first failure stays in the output. $(call tested,OPTIONS,RECORD OF DURATIONS)
+tested = $(PYTEST) $(SIDE_BY_SIDE) $(1) --durations-file=$(2) || { test $$? -eq 1 && \
+  echo "what failed, once more and by itself:" && $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 3 $(1); }
 
 .PHONY: help install install-dev install-foreign mosquitto chromium demo demo-llm demo-tiny demo-league study test test-all games lint docs screenshots chaos mutants house bench dist clean
 
@@ -68,10 +70,10 @@ screenshots: $(TEST)/installed chromium ## The pictures of pages in docs/images,
 	$(TEST)/bin/python docs/site/screenshots.py
 
 test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; 10 to 30 minutes on two cores
-	$(PYTEST) $(SIDE_BY_SIDE) --durations-file=build/durations.json
+	$(call tested,,build/durations.json)
 
 test-all: lint mosquitto chromium install-foreign ## The same with every case: nightly, and before a release
-	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 --durations-file=build/durations-all.json
+	$(call tested,--all --timeout 3600,build/durations-all.json)
 
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
 	$(PYTEST) $(SIDE_BY_SIDE) --all --timeout 3600 tests/scenarios

@@ -4,23 +4,27 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 import torch
-from conftest import BaseFor
+from conftest import SMALL, BaseFor
 from loud import loud_adapter
 
+from mas.config.options import ScenarioOptions
 from mas.core.engine import Generation, Request, Sampling
 from mas.core.errors import EngineError
+from mas.scenarios import build_scenario
 from mas.serving import decode
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.decode import Batch, DecodeJob
 from mas.serving.forward import Prompt
 from mas.serving.grammar import Grammars
-from mas.serving.model import BaseModel
+from mas.serving.model import BaseModel, load_base
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training.base import tiny_base
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +202,9 @@ async def refused(engine: TransformersEngine, request: Request) -> str:
     return str(error.value)
 
 
-async def test_what_was_retired_is_kept_in_no_stack(base: BaseModel) -> None:
+async def test_what_was_retired_is_kept_in_no_stack(mas_cache: Path) -> None:
+    relay = build_scenario(ScenarioOptions(name="relay"))
+    base = load_base(SMALL, tiny_base(relay, SMALL.tiny))  # not the shared one: other tests leave stacks in that
     engine = TransformersEngine(base)
     for round_ in range(6):
         for number, name in enumerate("abc"):
