@@ -1,4 +1,4 @@
-"""Frames between the driver and a local worker: four bytes of length, big-endian, then one message in MessagePack."""
+"""Frames between the driver and a worker: four bytes of length, big-endian, then one message in MessagePack."""
 
 import asyncio
 from typing import Final, TypeVar
@@ -22,7 +22,7 @@ class StartRequest(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     factory: str
     arguments: bytes
     objects: str
-    """The directory of objects."""
+    """The directory of objects; empty: the worker gets them in another way."""
     limit: int
     """The largest payload in bytes."""
     version: str = VERSION
@@ -36,7 +36,7 @@ class CallRequest(msgspec.Struct, frozen=True, tag="call", kw_only=True):
     method: str
     payload: bytes
     objects: list[str]
-    """Names of files in the directory of objects."""
+    """Names of objects: of files in the directory of objects, or of what the worker holds."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, tag="cancel", kw_only=True):

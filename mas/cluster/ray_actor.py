@@ -1,70 +1,96 @@
-"""The worker's side under Ray: a plain actor around `WorkerObject`. What it takes and returns is bytes."""
+"""The worker's side under Ray: an actor that opens a port for its driver, and is given objects. What it takes and
+returns is bytes.
 
+Ray places and watches the process, and brings the objects. Calls go through a connection, as those of a local worker:
+a call through Ray takes milliseconds more, and its answer goes through the object store if it is large.
+"""
+
+import asyncio
+import hmac
 import os
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from ray import get_runtime_context
 from ray.util import get_node_ip_address
 
-from mas.cluster.environment import is_passed_on, resident_bytes, thread_variables
-from mas.cluster.exchange import CallServer
-from mas.cluster.records import HeartbeatReply, WorkerSpec
-from mas.cluster.worker_object import WorkerObject
+from mas.cluster.environment import is_passed_on, thread_variables
+from mas.cluster.frames import READ_AHEAD
+from mas.cluster.ray_tls import server_context
+from mas.cluster.records import WorkerSpec
+from mas.cluster.worker import Server, serve
+
+_TOKEN_S = 10.0
+"""In which a client must say the token."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an actor's process is."""
+    """Where an actor's process is, and where it waits for its driver."""
 
     pid: int
     node: str
     host: str
     """The address of its machine."""
+    port: int
 
 
 class RayWorker:
-    """An asynchronous actor: its calls run side by side in one event loop, as those of a local worker do.
+    """An asynchronous actor.
 
     Args:
         spec: a WorkerSpec in MessagePack.
         names: of variables that the process keeps beside the usual ones, if its node has them.
-        limit: the largest answer in bytes.
         output: a path without suffix, for what the process writes.
     """
 
-    def __init__(self, spec: bytes, names: list[str], limit: int, output: str) -> None:
-        self._spec = msgspec.msgpack.decode(spec, type=WorkerSpec)
+    def __init__(self, spec: bytes, names: list[str], output: str) -> None:
         _redirect(Path(output))
-        _clean(self._spec, names)
-        self._object = WorkerObject(limit)
-        self._calls = CallServer(self._object)
+        _clean(msgspec.msgpack.decode(spec, type=WorkerSpec), names)
+        self._objects: dict[str, bytes] = {}
+        self._listening: asyncio.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
 
-    async def place(self) -> bytes:
-        """Where it is; a first answer."""
-        node = get_runtime_context().get_node_id()
-        return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=get_node_ip_address()))
+    async def place(self, variables: bytes, token: bytes) -> bytes:
+        """Open a port of this machine's address in the cluster; the first client that says the token is the driver.
 
-    async def start(self, variables: bytes) -> bytes:
-        """Make the object. `variables`: name -> value of those that the driver passes on, in MessagePack."""
+        Args:
+            variables: name -> value of those that the driver passes on, in MessagePack.
+        """
         os.environ.update(msgspec.msgpack.decode(variables, type=dict[str, str]))
-        spec = self._spec
-        return msgspec.msgpack.encode(await self._object.make(spec.factory, spec.arguments, spec.version))
+        host, node = get_node_ip_address(), get_runtime_context().get_node_id()
+        accept = partial(self._accept, token)
+        self._listening = await asyncio.start_server(accept, host, 0, limit=READ_AHEAD, ssl=server_context())
+        port = self._listening.sockets[0].getsockname()[1]
+        return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=host, port=port))
 
-    async def exchange(self, calls: bytes, *objects: bytes) -> bytes:
-        """See `CallServer.exchange`. Ray itself keeps no order among calls of an asynchronous actor."""
-        return await self._calls.exchange(calls, objects)
+    async def bring(self, names: list[str], *contents: bytes) -> None:
+        """Hold objects for a call that is to come."""
+        self._objects.update(zip(names, contents, strict=True))
 
-    async def cancel(self, number: int) -> None:
-        """Cancel a call that runs, or that is still to come."""
-        self._calls.cancel(number)
+    async def drop(self, names: list[str]) -> None:
+        """Let go of them."""
+        for name in names:
+            self._objects.pop(name, None)
 
-    async def ping(self) -> bytes:
-        return msgspec.msgpack.encode(HeartbeatReply(rss_bytes=resident_bytes()))
+    async def ping(self) -> None:
+        """Answers while the process lives; Ray says in its stead how it ended."""
 
-    async def stop(self) -> None:
-        """Cancel what runs, and close the object."""
-        self._calls.cancel_all()
-        await self._object.close()
+    async def _accept(self, token: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        given = b""
+        with suppress(TimeoutError, asyncio.IncompleteReadError, OSError):
+            async with asyncio.timeout(_TOKEN_S):
+                given = await reader.readexactly(len(token))
+        if self._serving is not None or self._listening is None or not hmac.compare_digest(given, token):
+            writer.close()
+            return
+        self._listening.close()  # the others wait in vain
+        self._serving = asyncio.create_task(serve(Server(reader, writer, self._objects.__getitem__)), name="serve")
+        try:
+            await self._serving
+        finally:
+            writer.close()  # if the object's `close` failed: the driver need not wait for an answer
 
 
 def _redirect(output: Path) -> None:

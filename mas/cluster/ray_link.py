@@ -1,7 +1,12 @@
-"""A worker as an actor of Ray. The driver decides about restarts: the actor has none."""
+"""A worker as an actor of Ray. The driver decides about restarts: the actor has none.
+
+Calls go through a connection of the worker's own, which only who was given a token through Ray can use; objects go
+through Ray.
+"""
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,10 +18,12 @@ import msgspec
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from mas.cluster.exchange import CallSender
+from mas.cluster.connection import Connection
+from mas.cluster.frames import READ_AHEAD
 from mas.cluster.link import Link
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
+from mas.cluster.ray_tls import client_context
 from mas.cluster.records import HeartbeatReply, Outcome, Ref, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
 
@@ -24,8 +31,11 @@ _POLL_S = 0.02
 _END_S = 10.0
 _PLACINGS = 3
 """Actors that are made one after the other for one worker, if Ray ends them before they run."""
-_CONCURRENT = 10_000
-"""Calls of one worker that Ray runs side by side, heartbeats among them."""
+_CONCURRENT = 1_000
+"""Objects of one worker that Ray brings side by side."""
+_CONNECT_S = 10.0
+_EXPLAIN_S = 2.0
+"""In which Ray must have noticed that a process has ended."""
 
 
 class RaySession(Protocol):
@@ -58,15 +68,20 @@ class RayLink(Link):
     def __init__(self, name: str, spec: WorkerSpec, session: RaySession) -> None:
         self._name, self._spec, self._session = name, spec, session
         self._actor: Any = None
-        self._lost: Callable[[str], None] | None = None
         self._group: int | None = None
-        self._calls = CallSender(name, self._exchange, self._cancel)
+        self._connection: Connection | None = None
+        self._token = secrets.token_bytes(32)
+        self._brought = 0
+        self._drops: set[asyncio.Task[None]] = set()
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         """See `Link`. Placing it may take half of `start_s`."""
-        self._place(await self._placed())
-        self._lost = lost
-        return self._outcome(await self._answer(self._actor.start.remote(self._variables())))
+        placed = await self._placed()
+        self._place(placed)
+        reader, writer = await self._connect(placed)
+        limit = self._session.options.payload_mib << 20
+        self._connection = Connection(self._name, reader, writer, limit, partial(self._explain, lost))
+        return await self._connection.start(self._spec)
 
     async def _placed(self) -> Placed:
         """Make the actor and wait until it runs; again if its node goes before that."""
@@ -78,7 +93,7 @@ class RayLink(Link):
             self._actor = await self._session.blocking(f"making {self._name}", self._make)
             try:
                 async with asyncio.timeout(limit_s):
-                    return msgspec.msgpack.decode(await self._answer(self._actor.place.remote()), type=Placed)
+                    return msgspec.msgpack.decode(await self._answer(self._ask_place()), type=Placed)
             except TimeoutError:
                 break
             except WorkerLost:
@@ -87,16 +102,25 @@ class RayLink(Link):
         raise await self._session.blocking("counting resources", partial(self._not_placed, limit_s))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
-        objects = self._session.object_refs(refs)
-        self._living()
-        return await self._calls.call(method, payload, objects)
+        connection = self._open()
+        if not refs:
+            return await connection.call(method, payload, ())
+        objects, actor = self._session.object_refs(refs), self._actor
+        names = [f"{self._brought}.{index}" for index in range(len(objects))]
+        self._brought += 1
+        bringing = asyncio.ensure_future(self._answer(actor.bring.remote(names, *objects)))
+        try:
+            await asyncio.shield(bringing)
+            return await connection.call(method, payload, names)
+        finally:
+            self._drop_after(bringing, partial(actor.drop.remote, names))
 
     async def ping(self) -> HeartbeatReply:
-        return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=HeartbeatReply)
+        return await self._open().ping()
 
     async def stop(self) -> None:
         """See `Link`. The process itself is ended by `kill`."""
-        await self._answer(self._living().stop.remote())
+        await self._open().stop()
 
     async def kill(self) -> None:
         """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
@@ -107,7 +131,8 @@ class RayLink(Link):
                     os.killpg(group, signal.SIGKILL)
             await self._session.blocking(f"killing {self._name}", partial(ray.kill, self._actor))
             self._actor = None  # not before: if that was cancelled or expired, the next call kills it
-        await self._calls.close()
+        if self._connection is not None:
+            await self._connection.close()
         if group is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
@@ -116,18 +141,48 @@ class RayLink(Link):
             self._session.note("-", group)
             self._group = None
 
-    async def _exchange(self, calls: bytes, objects: Sequence[Any]) -> bytes:
+    async def _connect(self, placed: Placed) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the worker, and say the token."""
+        where = f"{placed.host}:{placed.port}"
         try:
-            answer = self._living().exchange.remote(calls, *objects)
-        except RayError as error:
-            raise ClusterError(f"{self._name}: Ray: {' '.join(str(error).split())}") from None
-        return await self._answer(answer)
+            async with asyncio.timeout(_CONNECT_S):
+                reader, writer = await asyncio.open_connection(
+                    placed.host, placed.port, limit=READ_AHEAD, ssl=client_context()
+                )
+        except OSError as error:  # a TimeoutError, an SSLError among them
+            raise ClusterError(
+                f"{self._name} waits at {where} of node {self.node}, and cannot be reached from here "
+                f"({type(error).__name__}: {error}): let the machines of the cluster connect to all ports of each other"
+            ) from error
+        writer.write(self._token)
+        return reader, writer
 
-    def _cancel(self, number: int) -> None:
-        """Cancel a call, which may have come or never will."""
-        if self._actor is not None:
-            with suppress(RayError):
-                self._actor.cancel.remote(number)
+    async def _explain(self, lost: Callable[[str], None], fault: str) -> str:
+        """Ask Ray how the process ended. One that lives ends itself when the connection is closed."""
+        how = "its connection was closed; its output is in " + f"{self._session.logs / self._name}.err"
+        if self._actor is not None and not fault:
+            try:
+                async with asyncio.timeout(_EXPLAIN_S):
+                    await self._answer(self._actor.ping.remote())
+            except WorkerLost as error:
+                how = str(error)
+            except (TimeoutError, ClusterError):
+                pass
+        lost(fault + how)
+        return how
+
+    def _drop_after(self, bringing: asyncio.Future[Any], drop: Callable[[], Any]) -> None:
+        """Let the worker drop objects, in the background: they may still be on their way."""
+
+        async def dropping() -> None:
+            await asyncio.wait({bringing})
+            if not bringing.cancelled() and bringing.exception() is None:
+                with suppress(RayError):
+                    drop()
+
+        task = asyncio.create_task(dropping(), name=f"cluster-{self._name}-drop")
+        self._drops.add(task)
+        task.add_done_callback(self._drops.discard)
 
     def _place(self, placed: Placed) -> None:
         """Note where the process is. Ray makes each worker the leader of a group; the ones here are killed as such."""
@@ -136,13 +191,15 @@ class RayLink(Link):
             self._group = placed.pid
             self._session.note("+", placed.pid)
 
-    def _living(self) -> Any:
-        if self._actor is None:
-            raise WorkerLost("its actor was killed")
-        return self._actor
+    def _open(self) -> Connection:
+        if self._connection is None or self._actor is None:
+            raise WorkerLost("its actor was killed" if self._actor is None else "it has no connection")
+        return self._connection
+
+    def _ask_place(self) -> Any:
+        return self._actor.place.remote(self._variables(), self._token)
 
     def _make(self) -> Any:
-        options = self._session.options
         actor = ray.remote(RayWorker).options(
             name=None,
             num_cpus=self._spec.cpus,
@@ -152,9 +209,8 @@ class RayLink(Link):
             max_concurrency=_CONCURRENT,
             scheduling_strategy=self._session.placing(self._name),
         )
-        limit = options.payload_mib << 20
         output = str(self._session.logs / self._name)
-        return actor.remote(msgspec.msgpack.encode(self._spec), self._names(), limit, output)
+        return actor.remote(msgspec.msgpack.encode(self._spec), self._names(), output)
 
     def _names(self) -> list[str]:
         """Of variables that the worker gets beside the usual ones."""
@@ -189,16 +245,9 @@ class RayLink(Link):
         try:
             return cast("bytes", await answer)
         except RayActorError as error:
-            reason = "its process is gone: " + " ".join(str(error).split())
-            if self._lost is not None:
-                self._lost(reason)
-            raise WorkerLost(reason) from None
+            raise WorkerLost("its process is gone: " + " ".join(str(error).split())) from None
         except RayError as error:
             raise ClusterError(f"{self._name}: Ray: {' '.join(str(error).split())}") from None
-
-    def _outcome(self, answer: bytes) -> Outcome:
-        outcome: Outcome = msgspec.msgpack.decode(answer, type=Outcome)
-        return outcome
 
 
 def check_fits_node(name: str, cpus: float, gpus: float) -> None:

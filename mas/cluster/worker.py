@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, Never
@@ -42,12 +42,22 @@ _BROKEN = 70
 
 
 class Server:
-    """Serves requests of one connection until it is told to stop, or the connection ends."""
+    """Serves requests of one connection until it is told to stop, or the connection ends.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    Args:
+        fetch: reads an object by its name; None: it is a file in the directory that the first request names.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        fetch: Callable[[str], bytes] | None = None,
+    ) -> None:
         self._reader, self._writer = reader, writer
         self._limit = _FIRST_LIMIT
         self._objects = Path()
+        self._fetch = fetch or self._read_file
         self._object = WorkerObject(0)
         self._calls: dict[int, asyncio.Task[None]] = {}
 
@@ -89,20 +99,18 @@ class Server:
         await self._reply(request.id, await self._object.make(request.factory, request.arguments, request.version))
 
     async def _call(self, request: CallRequest) -> None:
-        fetches = [partial(self.fetch, name) for name in request.objects]
+        fetches = [partial(self._fetch, name) for name in request.objects]
         await self._reply(request.id, await self._object.invoke(request.method, request.payload, fetches))
 
-    def fetch(self, name: str) -> bytes:
+    def _read_file(self, name: str) -> bytes:
         return (self._objects / name).read_bytes()
 
     async def _reply(self, number: int, outcome: Outcome) -> None:
         await write_frame(self._writer, Reply(id=number, outcome=outcome))
 
 
-async def serve(connection: socket.socket) -> None:
-    """Serve a connection until a StopRequest; any other end of it ends the process and its group."""
-    reader, writer = await asyncio.open_unix_connection(sock=connection, limit=READ_AHEAD)
-    server = Server(reader, writer)
+async def serve(server: Server) -> None:
+    """Serve until a StopRequest; any other end of the connection ends the process and its group."""
     try:
         await server.serve()
     except CorruptFrame as error:
@@ -134,7 +142,11 @@ def main() -> None:
     os.set_inheritable(descriptor, False)
     die_with(parent)
     with socket.socket(fileno=descriptor) as connection:
-        asyncio.run(serve(connection))
+        asyncio.run(_serve_socket(connection))
+
+
+async def _serve_socket(connection: socket.socket) -> None:
+    await serve(Server(*await asyncio.open_unix_connection(sock=connection, limit=READ_AHEAD)))
 
 
 if __name__ == "__main__":

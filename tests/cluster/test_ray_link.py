@@ -1,23 +1,33 @@
 """What an actor of Ray is given and how it is ended, without a Ray: the parts of `RayLink` that a real one hides."""
 
+import asyncio
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from cluster_cases import needs_ray
+from cluster_cases import FACTORY, needs_ray, until
 
 from mas.cluster import ClusterOptions
-from mas.cluster.records import WorkerSpec
-from mas.core.errors import CallExpired
+from mas.cluster.connection import Connection
+from mas.cluster.frames import PingRequest
+from mas.cluster.ray_tls import client_context
+from mas.cluster.records import Done, WorkerSpec
+from mas.core.errors import CallExpired, ClusterError
 
-pytestmark = [needs_ray, pytest.mark.nightly(shard=False)]
+pytestmark = needs_ray
 SPEC = WorkerSpec(
     kind="rollout", factory="a:make", arguments=b"", cpus=1.0, gpus=0.0, threads=1, environment=("PEER_KEY", "NOT_SET")
 )
+
+
+TOKEN = bytes(range(32))
 
 
 class Session:
@@ -78,13 +88,125 @@ async def test_an_actor_has_the_drivers_values_and_keeps_those_that_the_driver_d
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As on a node that has other values than the driver, or has one that the driver does not have."""
-    from mas.cluster import ray_actor
-
     node = {"HF_TOKEN": "of the node", "NOT_SET": "of the node", "OTHER_KEY": "not asked for"}
-    monkeypatch.setattr(ray_actor, "_redirect", lambda _: None)
     monkeypatch.setattr(os, "environ", node)
     names = ["HF_TOKEN", "PEER_KEY", "NOT_SET"]
-    actor = ray_actor.RayWorker(msgspec.msgpack.encode(SPEC), names, 1 << 20, str(tmp_path / "rollout-0"))
-    await actor.start(msgspec.msgpack.encode({"HF_TOKEN": "a token", "PEER_KEY": "a key"}))
-    kept = {name: node.get(name) for name in (*names, "OTHER_KEY")}
+    async with placed(monkeypatch, tmp_path, names, {"HF_TOKEN": "a token", "PEER_KEY": "a key"}):
+        kept = {name: node.get(name) for name in (*names, "OTHER_KEY")}
     assert kept == {"HF_TOKEN": "a token", "PEER_KEY": "a key", "NOT_SET": "of the node", "OTHER_KEY": None}
+
+
+@asynccontextmanager
+async def placed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: list[str], variables: dict[str, str]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """An actor's object in this process, and where it waits for its driver; its process is not ended."""
+    from mas.cluster import ray_actor
+
+    monkeypatch.setattr(ray_actor, "_redirect", lambda _: None)
+    monkeypatch.setattr(ray_actor, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(ray_actor, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a node"))
+    monkeypatch.setattr("mas.cluster.worker._end", lambda: None)
+    actor = ray_actor.RayWorker(msgspec.msgpack.encode(SPEC), names, str(tmp_path / "rollout-0"))
+    where = msgspec.msgpack.decode(await actor.place(msgspec.msgpack.encode(variables), TOKEN), type=ray_actor.Placed)
+    try:
+        yield actor, where
+    finally:
+        assert actor._listening is not None
+        actor._listening.close()
+        if actor._serving is not None:
+            await asyncio.wait_for(actor._serving, 10)
+
+
+async def test_only_who_says_the_token_is_served_and_only_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mas.cluster.ray_actor._TOKEN_S", 0.2)
+    async with placed(monkeypatch, tmp_path, [], {}) as (_, where):
+        for said in (b"", TOKEN[:-1], bytes(len(TOKEN)), TOKEN[:-1] + b"?" + packed_call()):
+            reader, writer = await asyncio.open_connection(where.host, where.port)
+            writer.write(said)
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+        made = await open_link(where)
+        assert (await made.ping()).rss_bytes
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(where.host, where.port)
+        await made.close()
+
+
+async def test_what_a_worker_is_brought_is_dropped_also_if_the_call_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with placed(monkeypatch, tmp_path, [], {}) as (actor, where):
+        arrives = asyncio.Event()
+
+        async def bring(names: list[str], *contents: bytes) -> None:
+            await arrives.wait()
+            await actor.bring(names, *contents)
+
+        made = link(Session())
+        made._actor = SimpleNamespace(
+            bring=SimpleNamespace(remote=bring),
+            drop=SimpleNamespace(remote=lambda names: asyncio.ensure_future(actor.drop(names))),
+        )
+        made._session.object_refs = lambda refs: [b"an object" for _ in refs]
+        made._connection = await open_link(where)
+        await made._connection.start(msgspec.structs.replace(SPEC, factory=FACTORY))
+        digests = [sha256(content).hexdigest().encode() for content in (b"a payload", b"an object", b"an object")]
+        calls = [asyncio.create_task(made.call("digest", b"a payload", ["ref", "ref"])) for _ in range(2)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        arrives.set()
+        assert await asyncio.wait_for(calls[1], 10) == Done(b" ".join(digests))
+        assert await until(lambda: not made._drops and not actor._objects, 10)
+        await made._connection.close()
+
+
+async def test_a_worker_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
+    from mas.cluster.ray_actor import Placed
+
+    made = link(Session())
+    with pytest.raises(ClusterError, match=r"^rollout-0 waits at 127\.0\.0\.1:1 .*let the machines .* connect"):
+        await made._connect(Placed(pid=1, node="a", host="127.0.0.1", port=1))
+
+
+async def test_connections_are_encrypted_where_those_of_ray_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ray"
+    files = {"SERVER_KEY": tmp_path / "key.pem", "SERVER_CERT": tmp_path / "cert.pem", "CA_CERT": tmp_path / "cert.pem"}
+    made = ["openssl", *words.split(), "-keyout", str(files["SERVER_KEY"]), "-out", str(files["SERVER_CERT"])]
+    await asyncio.to_thread(subprocess.run, made, check=True, capture_output=True)
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    with pytest.raises(ClusterError, match=r"RAY_USE_TLS is on, and a file of RAY_TLS_SERVER_CERT=\(not set\)"):
+        client_context()
+    for name, path in files.items():
+        monkeypatch.setenv(f"RAY_TLS_{name}", str(path))
+    async with placed(monkeypatch, tmp_path, [], {}) as (_, where):
+        monkeypatch.delenv("RAY_USE_TLS")
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+        writer.write(TOKEN)  # in clear: it is no handshake
+        with suppress(ConnectionResetError):
+            assert TOKEN not in await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        monkeypatch.setenv("RAY_USE_TLS", "1")
+        encrypted = await open_link(where)
+        assert (await encrypted.ping()).rss_bytes
+        await encrypted.close()
+
+
+def packed_call() -> bytes:
+    body = msgspec.msgpack.encode(PingRequest(id=0))
+    return len(body).to_bytes(4) + body
+
+
+async def open_link(where: Any) -> Connection:
+    """The driver's end."""
+    made = link(Session())
+    made._token = TOKEN
+    reader, writer = await made._connect(where)
+
+    async def explain(fault: str) -> str:
+        return fault or "closed"
+
+    return Connection("rollout-0", reader, writer, 1 << 20, explain)
