@@ -60,6 +60,9 @@ class RelayEnvironment(QuestionWorld[RelayState]):
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return tuple(self.state.table)
 
+    def is_answer(self, state: RelayState, action: str) -> bool:
+        return action in tuple(state.table)
+
     def is_solved(self, state: RelayState) -> bool:
         return state.answer == state.table[state.goal]
 
