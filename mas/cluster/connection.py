@@ -25,7 +25,7 @@ _CLOSE_S = 1.0
 
 
 class Connection:
-    """Requests side by side. Each method but `close` and `closed` raises WorkerLost when the connection has ended.
+    """Requests side by side. Those of `Link` raise WorkerLost when the connection has ended.
 
     Args:
         name: of the worker.
@@ -86,12 +86,16 @@ class Connection:
     async def close(self) -> None:
         """End it from this side, whatever the other one does."""
         self._reading.cancel()
+        self._writer.transport.abort()
         await self.closed()
-        self._writer.close()
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._writer.wait_closed()
         self._fail(_CLOSED)
+
+    def abort(self) -> None:
+        """End it as if it had broken: `explain` is called."""
+        self._writer.transport.abort()
 
     async def closed(self) -> None:
         """Wait until it has ended and `explain` has answered."""
@@ -105,7 +109,7 @@ class Connection:
         try:
             await write_frame(self._writer, request)
             return await answer
-        except ConnectionError as error:
+        except OSError as error:
             await self.closed()  # it says why
             raise WorkerLost(_CLOSED) from error
         finally:
@@ -132,11 +136,12 @@ class Connection:
             fault = f"it sent {error}; it was killed. "
         except EOFError:
             pass
+        reason = _CLOSED
         try:
             reason = fault + await self._explain(fault)
         finally:
             self._writer.close()
-        self._fail(reason)
+            self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         for answer in self._waiting.values():

@@ -80,7 +80,7 @@ async def read_request(reader: asyncio.StreamReader, limit: int) -> Request:
     """The next request.
 
     Raises:
-        EOFError: the other side has closed the connection. CorruptFrame: what came is no request.
+        EOFError: the connection has ended, in the middle of a frame or not. CorruptFrame: what came is no request.
     """
     return _decoded(_requests, await _read(reader, limit))
 
@@ -89,7 +89,7 @@ async def read_reply(reader: asyncio.StreamReader, limit: int) -> Reply:
     """The next reply.
 
     Raises:
-        EOFError: the other side has closed the connection. CorruptFrame: what came is no reply.
+        EOFError: as `read_request`. CorruptFrame: what came is no reply.
     """
     return _decoded(_replies, await _read(reader, limit))
 
@@ -111,12 +111,8 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
         if length > limit + MARGIN:
             raise CorruptFrame(f"a frame of {length} bytes, {limit + MARGIN} are possible")
         return await reader.readexactly(length)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise CorruptFrame("a frame that was cut off") from error
-        raise EOFError("the connection was closed") from error
-    except ConnectionError as error:
-        raise EOFError("the connection was closed") from error
+    except (asyncio.IncompleteReadError, OSError) as error:  # an OSError: the network gave up, as after ETIMEDOUT
+        raise EOFError("the connection was closed, or broke") from error
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:

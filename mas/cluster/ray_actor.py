@@ -19,11 +19,12 @@ from ray.util import get_node_ip_address
 from mas.cluster.environment import is_passed_on, thread_variables
 from mas.cluster.frames import READ_AHEAD
 from mas.cluster.ray_tls import server_context
-from mas.cluster.records import WorkerSpec
 from mas.cluster.worker import Server, serve
 
 _TOKEN_S = 10.0
 """In which a client must say the token."""
+_CLIENTS = 16
+"""Clients at once that have not said it; more are sent away."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +41,18 @@ class RayWorker:
     """An asynchronous actor.
 
     Args:
-        spec: a WorkerSpec in MessagePack.
+        threads, gpus: of the worker's WorkerSpec.
         names: of variables that the process keeps beside the usual ones, if its node has them.
         output: a path without suffix, for what the process writes.
     """
 
-    def __init__(self, spec: bytes, names: list[str], output: str) -> None:
+    def __init__(self, threads: int, gpus: float, names: list[str], output: str) -> None:
         _redirect(Path(output))
-        _clean(msgspec.msgpack.decode(spec, type=WorkerSpec), names)
+        _clean(threads, gpus, names)
         self._objects: dict[str, bytes] = {}
         self._listening: asyncio.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._clients = 0
 
     async def place(self, variables: bytes, token: bytes) -> bytes:
         """Open a port of this machine's address in the cluster; the first client that says the token is the driver.
@@ -79,9 +81,14 @@ class RayWorker:
 
     async def _accept(self, token: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         given = b""
+        if self._clients == _CLIENTS:
+            writer.close()
+            return
+        self._clients += 1
         with suppress(TimeoutError, asyncio.IncompleteReadError, OSError):
             async with asyncio.timeout(_TOKEN_S):
                 given = await reader.readexactly(len(token))
+        self._clients -= 1
         if self._serving is not None or self._listening is None or not hmac.compare_digest(given, token):
             writer.close()
             return
@@ -100,11 +107,11 @@ def _redirect(output: Path) -> None:
             os.dup2(file.fileno(), descriptor)
 
 
-def _clean(spec: WorkerSpec, names: list[str]) -> None:
+def _clean(threads: int, gpus: float, names: list[str]) -> None:
     """Take away what the worker is not to see; Ray itself needs its own variables."""
     for name in list(os.environ):
         if not (name.startswith("RAY_") or is_passed_on(name, names)):
             del os.environ[name]
-    os.environ.update(thread_variables(spec.threads))
-    if spec.gpus == 0:
+    os.environ.update(thread_variables(threads))
+    if gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

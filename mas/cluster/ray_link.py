@@ -8,7 +8,7 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from mas.cluster.connection import Connection
 from mas.cluster.frames import READ_AHEAD
@@ -34,7 +34,7 @@ _PLACINGS = 3
 _CONCURRENT = 1_000
 """Objects of one worker that Ray brings side by side."""
 _CONNECT_S = 10.0
-_EXPLAIN_S = 2.0
+_EXPLAIN_S = 5.0
 """In which Ray must have noticed that a process has ended."""
 
 
@@ -72,7 +72,8 @@ class RayLink(Link):
         self._connection: Connection | None = None
         self._token = secrets.token_bytes(32)
         self._brought = 0
-        self._drops: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         """See `Link`. Placing it may take half of `start_s`."""
@@ -81,6 +82,7 @@ class RayLink(Link):
         reader, writer = await self._connect(placed)
         limit = self._session.options.payload_mib << 20
         self._connection = Connection(self._name, reader, writer, limit, partial(self._explain, lost))
+        self._begin(self._watch(self._connection), "watch")
         return await self._connection.start(self._spec)
 
     async def _placed(self) -> Placed:
@@ -93,7 +95,7 @@ class RayLink(Link):
             self._actor = await self._session.blocking(f"making {self._name}", self._make)
             try:
                 async with asyncio.timeout(limit_s):
-                    return msgspec.msgpack.decode(await self._answer(self._ask_place()), type=Placed)
+                    return msgspec.msgpack.decode(await self._answer(self._ask_place), type=Placed)
             except TimeoutError:
                 break
             except WorkerLost:
@@ -102,18 +104,21 @@ class RayLink(Link):
         raise await self._session.blocking("counting resources", partial(self._not_placed, limit_s))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
-        connection = self._open()
-        if not refs:
+        """See `Link`. Calls wait for the objects of those before them, so that all begin in order."""
+        connection, objects = self._open(), self._session.object_refs(refs)
+        if not objects:
+            async with self._turn:
+                pass
             return await connection.call(method, payload, ())
-        objects, actor = self._session.object_refs(refs), self._actor
-        names = [f"{self._brought}.{index}" for index in range(len(objects))]
+        actor, names = self._actor, [f"{self._brought}.{index}" for index in range(len(objects))]
         self._brought += 1
-        bringing = asyncio.ensure_future(self._answer(actor.bring.remote(names, *objects)))
+        bringing = asyncio.ensure_future(self._answer(lambda: actor.bring.remote(names, *objects)))
         try:
-            await asyncio.shield(bringing)
+            async with self._turn:
+                await asyncio.shield(bringing)
             return await connection.call(method, payload, names)
         finally:
-            self._drop_after(bringing, partial(actor.drop.remote, names))
+            self._begin(self._drop_after(bringing, partial(actor.drop.remote, names)), "drop")
 
     async def ping(self) -> HeartbeatReply:
         return await self._open().ping()
@@ -125,14 +130,16 @@ class RayLink(Link):
     async def kill(self) -> None:
         """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
         group = self._group
+        for task in self._tasks:
+            task.cancel()
+        if self._connection is not None:  # its end alone ends a worker that is not stopped
+            await self._connection.close()
         if self._actor is not None:
             if group is not None and is_ray_process(group):  # not a later process of the same number
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, signal.SIGKILL)
             await self._session.blocking(f"killing {self._name}", partial(ray.kill, self._actor))
             self._actor = None  # not before: if that was cancelled or expired, the next call kills it
-        if self._connection is not None:
-            await self._connection.close()
         if group is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
@@ -143,46 +150,66 @@ class RayLink(Link):
 
     async def _connect(self, placed: Placed) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the worker, and say the token."""
-        where = f"{placed.host}:{placed.port}"
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                reader, writer = await asyncio.open_connection(
-                    placed.host, placed.port, limit=READ_AHEAD, ssl=client_context()
-                )
-        except OSError as error:  # a TimeoutError, an SSLError among them
-            raise ClusterError(
-                f"{self._name} waits at {where} of node {self.node}, and cannot be reached from here "
-                f"({type(error).__name__}: {error}): let the machines of the cluster connect to all ports of each other"
-            ) from error
+        where, context = f"{placed.host}:{placed.port}", client_context()
+        for is_last in (False, True):  # the first time may have been missed because the event loop stood still
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    reader, writer = await asyncio.open_connection(
+                        placed.host, placed.port, limit=READ_AHEAD, ssl=context
+                    )
+                break
+            except OSError as error:  # a TimeoutError, an SSLError among them
+                if isinstance(error, TimeoutError) and not is_last:
+                    continue
+                raise ClusterError(
+                    f"{self._name} waits at {where} of node {self.node}, and cannot be reached from here "
+                    f"({type(error).__name__}: {error}): let this machine connect to all ports of the others, with "
+                    "the same RAY_TLS files if Ray uses TLS"
+                ) from error
         writer.write(self._token)
         return reader, writer
 
-    async def _explain(self, lost: Callable[[str], None], fault: str) -> str:
-        """Ask Ray how the process ended. One that lives ends itself when the connection is closed."""
-        how = "its connection was closed; its output is in " + f"{self._session.logs / self._name}.err"
-        if self._actor is not None and not fault:
+    async def _watch(self, connection: Connection) -> None:
+        """Ask Ray whether the process lives: a connection to a node that lost its power does not end by itself."""
+        while True:
+            await asyncio.sleep(self._session.options.heartbeat_s)
             try:
+                await self._answer(self._actor.ping.remote)
+            except WorkerLost:
+                connection.abort()
+                return
+            except ClusterError:
+                pass  # Ray has other troubles
+
+    async def _explain(self, lost: Callable[[str], None], fault: str) -> str:
+        """Ask Ray how the process ended. One that sent what is no frame is killed; any other that lives ends itself
+        when the connection ends."""
+        how = f"its connection was closed; its output is in {self._session.logs / self._name}.err"
+        try:
+            if fault:
+                await self._session.blocking(f"killing {self._name}", partial(ray.kill, self._actor))
+            else:
                 async with asyncio.timeout(_EXPLAIN_S):
-                    await self._answer(self._actor.ping.remote())
-            except WorkerLost as error:
-                how = str(error)
-            except (TimeoutError, ClusterError):
-                pass
-        lost(fault + how)
+                    await self._answer(self._actor.ping.remote)
+        except WorkerLost as error:
+            how = str(error)
+        except (TimeoutError, ClusterError):
+            pass
+        finally:
+            lost(fault + how)
         return how
 
-    def _drop_after(self, bringing: asyncio.Future[Any], drop: Callable[[], Any]) -> None:
-        """Let the worker drop objects, in the background: they may still be on their way."""
+    async def _drop_after(self, bringing: asyncio.Future[Any], drop: Callable[[], Any]) -> None:
+        """Let the worker drop objects: they may still be on their way."""
+        await asyncio.wait({bringing})
+        if not bringing.cancelled() and bringing.exception() is None:
+            with suppress(RayError):
+                drop()
 
-        async def dropping() -> None:
-            await asyncio.wait({bringing})
-            if not bringing.cancelled() and bringing.exception() is None:
-                with suppress(RayError):
-                    drop()
-
-        task = asyncio.create_task(dropping(), name=f"cluster-{self._name}-drop")
-        self._drops.add(task)
-        task.add_done_callback(self._drops.discard)
+    def _begin(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        task = asyncio.create_task(work, name=f"cluster-{self._name}-{what}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _place(self, placed: Placed) -> None:
         """Note where the process is. Ray makes each worker the leader of a group; the ones here are killed as such."""
@@ -210,7 +237,7 @@ class RayLink(Link):
             scheduling_strategy=self._session.placing(self._name),
         )
         output = str(self._session.logs / self._name)
-        return actor.remote(msgspec.msgpack.encode(self._spec), self._names(), output)
+        return actor.remote(self._spec.threads, self._spec.gpus, self._names(), output)
 
     def _names(self) -> list[str]:
         """Of variables that the worker gets beside the usual ones."""
@@ -241,11 +268,13 @@ class RayLink(Link):
             + ("what it asks for is reserved for it" if is_reserved else f"{cpus:g} CPUs are free")
         )
 
-    async def _answer(self, answer: Any) -> bytes:
+    async def _answer(self, ask: Callable[[], Any]) -> bytes:
         try:
-            return cast("bytes", await answer)
+            return cast("bytes", await ask())
         except RayActorError as error:
             raise WorkerLost("its process is gone: " + " ".join(str(error).split())) from None
+        except RayTaskError as error:  # its text is a traceback
+            raise ClusterError(f"{self._name}: {type(error.cause).__name__}: {error.cause}") from None
         except RayError as error:
             raise ClusterError(f"{self._name}: Ray: {' '.join(str(error).split())}") from None
 

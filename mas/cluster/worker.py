@@ -106,7 +106,10 @@ class Server:
         return (self._objects / name).read_bytes()
 
     async def _reply(self, number: int, outcome: Outcome) -> None:
-        await write_frame(self._writer, Reply(id=number, outcome=outcome))
+        try:
+            await write_frame(self._writer, Reply(id=number, outcome=outcome))
+        except OSError as error:
+            raise EOFError("the connection broke") from error
 
 
 async def serve(server: Server) -> None:
@@ -116,7 +119,7 @@ async def serve(server: Server) -> None:
     except CorruptFrame as error:
         print(f"the driver sent {error}: this worker ends", file=sys.stderr, flush=True)
         os._exit(_BROKEN)
-    except (EOFError, ConnectionError):
+    except EOFError:
         print("the driver is gone: this worker ends", file=sys.stderr, flush=True)
         _end()
 

@@ -28,7 +28,7 @@ class Worker:
     def made_of(self, payload: bytes) -> bytes:
         return self.arguments
 
-    def append(self, payload: bytes) -> bytes:
+    def append(self, payload: bytes, *objects: bytes) -> bytes:
         self.log.append(payload)
         return b",".join(self.log)
 

@@ -71,6 +71,17 @@ async def test_calls_of_synchronous_methods_run_in_the_order_in_which_they_were_
     assert (await asyncio.gather(*calls))[-1] == b",".join(numbers)
 
 
+async def test_calls_with_objects_have_their_turn(cluster: Cluster, worker: Handle) -> None:
+    ref = await cluster.put(os.urandom(1 << 20))
+    before = await worker.call("append", b"begin", timeout_s=LIMIT_S)
+    numbers = [str(number).encode() for number in range(30)]
+    calls = [
+        worker.call("append", number, refs=[ref] * (int(number) % 3 == 0), timeout_s=LIMIT_S) for number in numbers
+    ]
+    assert (await asyncio.gather(*calls))[-1] == b",".join([before, *numbers])
+    await cluster.free(ref)
+
+
 async def test_calls_of_asynchronous_methods_run_side_by_side(worker: Handle) -> None:
     calls = [worker.call("meet", b"20", timeout_s=LIMIT_S) for _ in range(20)]
     assert await asyncio.gather(*calls) == [b"20"] * 20

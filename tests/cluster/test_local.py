@@ -13,6 +13,7 @@ import pytest
 from cluster_cases import FACTORY, is_running, until
 
 from mas.cluster import Cluster, ClusterOptions, ResourceRequest, open_cluster
+from mas.cluster.connection import Connection
 from mas.cluster.frames import (
     MARGIN,
     CorruptFrame,
@@ -44,8 +45,6 @@ def packed(message: object) -> bytes:
 HOSTILE = {
     "a length over the limit": b"\xff\xff\xff\xff",
     "a length just over the limit": (LIMIT + MARGIN + 1).to_bytes(4),
-    "half a length": b"\x00\x00",
-    "half a frame": (100).to_bytes(4) + b"short",
     "nothing in a frame": framed(b""),
     "no MessagePack": framed(b"\xc1" * 20),
     "an object of pickle": framed(b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94."),
@@ -74,6 +73,54 @@ async def test_a_connection_that_ends_between_frames_is_no_corrupt_one() -> None
     assert await read_request(reader, LIMIT) == PingRequest(id=3)
     with pytest.raises(EOFError):
         await read_request(reader, LIMIT)
+
+
+@pytest.mark.parametrize("half", [b"\x00\x00", (100).to_bytes(4) + b"short"])
+async def test_a_frame_that_is_cut_off_is_the_end_of_the_connection(half: bytes) -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(half)
+    reader.feed_eof()
+    with pytest.raises(EOFError):
+        await read_reply(reader, LIMIT)
+
+
+async def test_a_network_that_gave_up_is_the_end_of_the_connection() -> None:
+    """As after ETIMEDOUT: a TimeoutError, and no ConnectionError."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    explained = list[str]()
+
+    async def explain(fault: str) -> str:
+        explained.append(fault)
+        return "the network gave up"
+
+    connection = Connection("worker", reader, writer, LIMIT, explain)
+    call = asyncio.create_task(connection.call("echo", b"", ()))
+    await asyncio.sleep(0)
+    reader.set_exception(TimeoutError(110, "Connection timed out"))
+    for asked in (call, connection.ping()):
+        with pytest.raises(WorkerLost, match=r"the network gave up|its connection is closed"):
+            await asyncio.wait_for(asked, 10)
+    assert explained == [""]
+    await connection.close()
+    theirs.close()
+
+
+async def test_closing_does_not_wait_for_a_worker_that_does_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+
+    async def explain(fault: str) -> str:
+        return fault
+
+    connection = Connection("worker", reader, writer, LIMIT, explain)
+    call = asyncio.create_task(connection.call("echo", bytes(16 << 20), ()))
+    await asyncio.sleep(0.05)
+    await asyncio.wait_for(connection.close(), 5)
+    with pytest.raises(WorkerLost, match="its connection is closed"):
+        await asyncio.wait_for(call, 5)
+    assert ours.fileno() == -1
+    theirs.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +20,7 @@ from mas.cluster.connection import Connection
 from mas.cluster.frames import PingRequest
 from mas.cluster.ray_tls import client_context
 from mas.cluster.records import Done, WorkerSpec
-from mas.core.errors import CallExpired, ClusterError
+from mas.core.errors import CallExpired, ClusterError, WorkerLost
 
 pytestmark = needs_ray
 SPEC = WorkerSpec(
@@ -107,7 +108,7 @@ async def placed(
     monkeypatch.setattr(ray_actor, "get_node_ip_address", lambda: "127.0.0.1")
     monkeypatch.setattr(ray_actor, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a node"))
     monkeypatch.setattr("mas.cluster.worker._end", lambda: None)
-    actor = ray_actor.RayWorker(msgspec.msgpack.encode(SPEC), names, str(tmp_path / "rollout-0"))
+    actor = ray_actor.RayWorker(1, 0.0, names, str(tmp_path / "rollout-0"))
     where = msgspec.msgpack.decode(await actor.place(msgspec.msgpack.encode(variables), TOKEN), type=ray_actor.Placed)
     try:
         yield actor, where
@@ -119,7 +120,7 @@ async def placed(
 
 
 async def test_only_who_says_the_token_is_served_and_only_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mas.cluster.ray_actor._TOKEN_S", 0.2)
+    monkeypatch.setattr("mas.cluster.ray_actor._TOKEN_S", 1.0)
     async with placed(monkeypatch, tmp_path, [], {}) as (_, where):
         for said in (b"", TOKEN[:-1], bytes(len(TOKEN)), TOKEN[:-1] + b"?" + packed_call()):
             reader, writer = await asyncio.open_connection(where.host, where.port)
@@ -127,11 +128,29 @@ async def test_only_who_says_the_token_is_served_and_only_once(monkeypatch: pyte
             with suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
+        early = [await asyncio.open_connection(where.host, where.port) for _ in range(2)]
         made = await open_link(where)
         assert (await made.ping()).rss_bytes
+        for reader, writer in early:  # they were there first, and say it too late
+            writer.write(TOKEN + packed_call())
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(where.host, where.port)
         await made.close()
+
+
+async def test_clients_that_say_nothing_are_sent_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mas.cluster.ray_actor._CLIENTS", 2)
+    monkeypatch.setattr("mas.cluster.ray_actor._TOKEN_S", 1.0)
+    async with placed(monkeypatch, tmp_path, [], {}) as (actor, where):
+        silent = [await asyncio.open_connection(where.host, where.port) for _ in range(3)]
+        assert await asyncio.wait_for(silent[2][0].read(), 5) == b""
+        assert await asyncio.wait_for(silent[0][0].read(), 5) == b""
+        for _, writer in silent:
+            writer.close()
+        assert await until(lambda: actor._clients == 0, 5)
 
 
 async def test_what_a_worker_is_brought_is_dropped_also_if_the_call_was_cancelled(
@@ -147,6 +166,7 @@ async def test_what_a_worker_is_brought_is_dropped_also_if_the_call_was_cancelle
         made = link(Session())
         made._actor = SimpleNamespace(
             bring=SimpleNamespace(remote=bring),
+            ping=SimpleNamespace(remote=asyncio.Event().wait),
             drop=SimpleNamespace(remote=lambda names: asyncio.ensure_future(actor.drop(names))),
         )
         made._session.object_refs = lambda refs: [b"an object" for _ in refs]
@@ -158,7 +178,7 @@ async def test_what_a_worker_is_brought_is_dropped_also_if_the_call_was_cancelle
         calls[0].cancel()
         arrives.set()
         assert await asyncio.wait_for(calls[1], 10) == Done(b" ".join(digests))
-        assert await until(lambda: not made._drops and not actor._objects, 10)
+        assert await until(lambda: not made._tasks and not actor._objects, 10)
         await made._connection.close()
 
 
@@ -166,7 +186,7 @@ async def test_a_worker_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -
     from mas.cluster.ray_actor import Placed
 
     made = link(Session())
-    with pytest.raises(ClusterError, match=r"^rollout-0 waits at 127\.0\.0\.1:1 .*let the machines .* connect"):
+    with pytest.raises(ClusterError, match=r"^rollout-0 waits at 127\.0\.0\.1:1 .*let this machine connect to"):
         await made._connect(Placed(pid=1, node="a", host="127.0.0.1", port=1))
 
 
@@ -189,10 +209,59 @@ async def test_connections_are_encrypted_where_those_of_ray_are(
         with suppress(ConnectionResetError):
             assert TOKEN not in await asyncio.wait_for(reader.read(), 10)
         writer.close()
+        bare = ssl.create_default_context(cafile=str(files["CA_CERT"]))
+        bare.check_hostname = False
+        with suppress(ssl.SSLError, ConnectionResetError):  # it has no certificate to show
+            reader, writer = await asyncio.open_connection(where.host, where.port, ssl=bare)
+            writer.write(TOKEN + packed_call())
+            assert await asyncio.wait_for(reader.read(), 10) == b""
         monkeypatch.setenv("RAY_USE_TLS", "1")
         encrypted = await open_link(where)
         assert (await encrypted.ping()).rss_bytes
         await encrypted.close()
+
+
+class Gone:
+    """An actor of which Ray says something."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.ping = self
+        self._error = error
+
+    async def remote(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("case", ["it lives", "ray knows", "ray has troubles", "no frame"])
+async def test_the_end_of_a_connection_has_a_reason(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    from ray.exceptions import ActorDiedError, RaySystemError
+
+    errors = {"ray knows": ActorDiedError(), "ray has troubles": RaySystemError(client_exc=OSError("no room"))}
+    made, lost, killed = link(Session()), list[str](), list[object]()
+    made._actor = Gone(errors.get(case))
+    monkeypatch.setattr("mas.cluster.ray_link.ray.kill", killed.append)
+    how = await made._explain(lost.append, "it sent nothing; it was killed. " if case == "no frame" else "")
+    expected = "its process is gone: The actor died" if case == "ray knows" else "its connection was closed; its output"
+    assert how.startswith(expected)
+    assert lost == [("it sent nothing; it was killed. " if case == "no frame" else "") + how]
+    assert killed == ([made._actor] if case == "no frame" else [])
+
+
+async def test_a_connection_that_says_nothing_is_given_up_when_ray_knows_that_the_process_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ray.exceptions import ActorDiedError
+
+    async with placed(monkeypatch, tmp_path, [], {}) as (_, where):
+        made = link(Session())
+        made._session.options = ClusterOptions(kind="ray", heartbeat_s=0.05)
+        made._actor = Gone(ActorDiedError())
+        connection = await open_link(where)
+        await asyncio.wait_for(made._watch(connection), 10)
+        with pytest.raises(WorkerLost):
+            await asyncio.wait_for(connection.ping(), 10)
+        await connection.close()
 
 
 def packed_call() -> bytes:

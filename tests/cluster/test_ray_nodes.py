@@ -27,9 +27,23 @@ def listening(directory: Path) -> set[str]:
     return {line.split()[3].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in lines}
 
 
-async def test_a_ray_that_is_started_here_listens_on_loopback_only_and_wants_a_token(tmp_path: Path) -> None:
+async def test_a_ray_that_is_started_here_listens_on_loopback_only_and_wants_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mas.cluster.ray_link import RayLink
+
+    connect, hosts = RayLink._connect, list[str]()
+
+    async def looking(link: RayLink, placed: Any) -> Any:
+        table = await asyncio.to_thread(subprocess.run, ["ss", "-Hltn"], capture_output=True, text=True, check=True)
+        (line,) = [line for line in table.stdout.splitlines() if line.split()[3].endswith(f":{placed.port}")]
+        hosts.append(line.split()[3].rpartition(":")[0])
+        return await connect(link, placed)
+
+    monkeypatch.setattr(RayLink, "_connect", looking)
     async with open_cluster(ClusterOptions(kind="ray", cpus=2, start_s=600), tmp_path) as cluster:
         await cluster.spawn("worker", FACTORY)
+        assert hosts == ["127.0.0.1"]
         addresses = listening(directory_of(os.getpid()))
         assert addresses
         assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses
