@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from mas.cluster.exchange import CallSender
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
 from mas.cluster.records import HeartbeatReply, Outcome, Ref, WorkerSpec
@@ -52,7 +52,7 @@ class RaySession(Protocol):
         """Whether what was reserved for a worker was lost with a node, and is on no other one yet; blocks."""
 
 
-class RayLink(Link):
+class RayLink(WorkerLink):
     """One actor."""
 
     def __init__(self, name: str, spec: WorkerSpec, session: RaySession) -> None:
@@ -63,7 +63,7 @@ class RayLink(Link):
         self._calls = CallSender(name, self._exchange, self._cancel)
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
-        """See `Link`. Placing it may take half of `start_s`."""
+        """See `WorkerLink`. Placing it may take half of `start_s`."""
         self._place(await self._placed())
         self._lost = lost
         return self._outcome(await self._answer(self._actor.start.remote(self._variables())))
@@ -95,11 +95,11 @@ class RayLink(Link):
         return msgspec.msgpack.decode(await self._answer(self._living().ping.remote()), type=HeartbeatReply)
 
     async def stop(self) -> None:
-        """See `Link`. The process itself is ended by `kill`."""
+        """See `WorkerLink`. The process itself is ended by `kill`."""
         await self._answer(self._living().stop.remote())
 
     async def kill(self) -> None:
-        """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
+        """See `WorkerLink`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
         group = self._group
         if self._actor is not None:
             if group is not None and is_ray_process(group):  # not a later process of the same number

@@ -16,7 +16,7 @@ from mas.core.errors import TrainingError
 from mas.core.naming import agent_of
 from mas.core.records import Episode, Turn
 from mas.training.advantages.adjustments import early_bonus, modulated_advantages
-from mas.training.advantages.group import Running, group_advantages, members
+from mas.training.advantages.group import RunningBaseline, group_advantages, members
 from mas.training.advantages.normalisation import component_advantages, stratified_advantages, whiten
 from mas.training.advantages.steps import (
     Anchor,
@@ -62,7 +62,7 @@ def turn_advantages(
     rewards: RewardOptions,
     options: AdvantageOptions,
     known: Known | None = None,
-    running: Running | None = None,
+    running: RunningBaseline | None = None,
     own: Compare | None = None,
 ) -> list[float]:
     """One advantage per turn.
@@ -205,10 +205,10 @@ def _turns_left(turns: Sequence[Turn]) -> list[int]:
     return [most[row] - rank for row, rank in zip(rows, ranks, strict=True)]
 
 
-def _compared(table: _Table, options: AdvantageOptions, running: Running | None) -> list[float]:
+def _compared(table: _Table, options: AdvantageOptions, running: RunningBaseline | None) -> list[float]:
     values = table.values()
     if options.baseline == "running":
-        running = running or Running(options.decay)
+        running = running or RunningBaseline(options.decay)
         return running.advantages(values, [str(key) for key in table.keys], table.labels)
     if options.strata is not None:
         strata = _strata(table, options.strata.by)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from mas.config.rewards import RewardOptions
 from mas.core.records import Episode, Group, Turn
-from mas.observe.turn_records import CandidateTurn, Decision, EpisodeHead, GroupMark, RecordedEpisode, write_step
+from mas.observe.turn_records import (
+    CandidateTurn,
+    EpisodeHead,
+    GroupMark,
+    RecordedDecision,
+    RecordedEpisode,
+    write_step,
+)
 from mas.serving.detokenizer import Detokenizer
 from mas.training.advantages.group import members
 from mas.training.rewards import rewards_of, total_reward
@@ -107,7 +114,7 @@ def _episode(
         opponent=episode.opponent,
     )
     decisions = tuple(
-        Decision(
+        RecordedDecision(
             turn=first.turn,
             visit=first.visit,
             agent=first.agent,

@@ -22,7 +22,7 @@ from mas.core.team import TeamSpec
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
 from mas.scenarios.world import FolderScenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantages.group import Running, group_advantages, groups_of, standardised, std
+from mas.training.advantages.group import RunningBaseline, group_advantages, groups_of, standardised, std
 from mas.training.advantages.normalisation import whiten
 from mas.training.evaluate import evaluate
 from mas.training.reward_models import StepScores, Trajectory
@@ -145,7 +145,7 @@ def test_no_comparison_depends_on_where_a_number_that_is_none_stands(
         lambda: std(rewards),
         lambda: standardised(rewards),
         lambda: filter_groups({"g": rewards}, "dapo"),
-        lambda: Running().advantages(rewards, keys, range(len(rewards))),
+        lambda: RunningBaseline().advantages(rewards, keys, range(len(rewards))),
     )
     for compare in comparisons:
         with pytest.raises(ValueError, match="only finite numbers can be compared"):

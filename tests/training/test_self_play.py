@@ -28,7 +28,7 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
 from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.group import Running
+from mas.training.advantages.group import RunningBaseline
 from mas.training.batch import train_rows
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
@@ -226,7 +226,7 @@ def test_the_golden_numbers_of_role_conditioned_advantages_hold_in_each_of_two_g
         for number, (value, role) in enumerate(zip(golden["returns"], golden["roles"], strict=True))
         for place, world in enumerate(("kuhn_poker", "tic_tac_toe"))
     ]
-    running = Running(RAE.advantage.decay)
+    running = RunningBaseline(RAE.advantage.decay)
     found = turn_advantages(games, RAE.reward, RAE.advantage, running=running)
     assert found[::2] == found[1::2] == near(golden["adv_read_then_update"])
     assert found[::2] != near(golden["adv_update_then_read"])

@@ -151,7 +151,7 @@ def group_statistics(rewards: Sequence[float], keys: Sequence[Hashable]) -> Grou
 
 
 @dataclass(slots=True)
-class Running:
+class RunningBaseline:
     """An exponential moving mean of the reward per key, each read before it learns of the reward.
 
     A = R - b, then b <- decay b + (1 - decay) R; b starts at 0. The order of a batch matters, so it is given: labels
@@ -192,7 +192,7 @@ class Running:
         return advantages
 
     def state(self) -> Mapping[str, float]:
-        """A copy of all baselines, for a checkpoint: `Running(decay, dict(state))` goes on from it."""
+        """A copy of all baselines, for a checkpoint: `RunningBaseline(decay, dict(state))` goes on from it."""
         return dict(self.means)
 
 

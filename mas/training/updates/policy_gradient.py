@@ -19,7 +19,7 @@ from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
 from mas.training.advantage_pipeline import Compare, Known, turn_advantages
 from mas.training.advantages.adjustments import entropy_scaled
-from mas.training.advantages.group import Running, members
+from mas.training.advantages.group import RunningBaseline, members
 from mas.training.batch import TrainRow, train_rows, weighted
 from mas.training.learner import Logprobs
 from mas.training.losses.policy import kl_penalty
@@ -40,7 +40,7 @@ class PolicyGradient:
         self.learner = learner
         self.algorithm = algorithm
         self._own = own
-        self.running = Running(algorithm.advantage.decay)
+        self.running = RunningBaseline(algorithm.advantage.decay)
         smoothing = algorithm.loss.smoothing
         self.smoother = Smoother(learner, smoothing) if smoothing is not None else None
 
@@ -70,7 +70,7 @@ class PolicyGradient:
         return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
+        self.running = RunningBaseline(self.algorithm.advantage.decay, dict(state.get("running", {})))
         if self.smoother is not None:
             self.smoother.restore(state.get("entropy", {}))
 
