@@ -25,6 +25,8 @@ from house import (
 from pydantic import BaseModel
 from walk import Walk, training_step
 
+from mas.algorithms.parts.options import AlgorithmOptions
+
 
 def source(name: str, text: str) -> Source:
     text = textwrap.dedent(text).lstrip()
@@ -178,8 +180,9 @@ def test_nothing_below_runs_is_given_the_whole_configuration() -> None:
         lambda: circles("mas", type_checking=True),
         lambda: class_names(sources(ROOT / "mas")),
         lambda: long_functions(sources(ROOT / "mas")),
+        lambda: [key for key, home in options_of(AlgorithmOptions, "algorithm").items() if "mas.config" in home],
     ],
-    ids=["circles of imports", "class names defined more than once", "functions of more than 60 lines"],
+    ids=["circles of imports", "class names", "functions of more than 60 lines", "options of algorithms in mas.config"],
 )
 def test_a_goal_that_was_reached_stays_reached(counted: Callable[[], Sized]) -> None:
     assert not counted()

@@ -12,10 +12,10 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.experience.editor import BUILT_IN_EDITORS
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.options import Config
-from mas.config.sampling import SamplerOptions
-from mas.config.updates import BUILT_IN_EDITORS
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.team import TeamSpec

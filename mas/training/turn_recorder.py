@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.group import members
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.core.records import Episode, Group, Turn
 from mas.observe.turn_records import (
     CandidateTurn,
@@ -16,9 +17,8 @@ from mas.observe.turn_records import (
     write_step,
 )
 from mas.serving.detokenizer import Detokenizer
-from mas.training.advantages.group import members
-from mas.training.rewards import rewards_of, total_reward
 from mas.training.setup import Setup
+from mas.training.stages import rewards_of
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 from parts import make_turn
 
-from mas.config.algorithm import AdvantageOptions
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.group import RunningBaseline
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, Known, turn_advantages
+from mas.algorithms.parts.advantages.steps import Anchor
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.selection import ToolUse
 from mas.core.records import Turn, facts_of
-from mas.training.advantage_pipeline import Known, turn_advantages
-from mas.training.advantages.group import RunningBaseline
-from mas.training.advantages.steps import Anchor
 from mas.training.batch import token_weights
-from mas.training.rewards import total_reward
-from mas.training.sampling.episode_facts import ToolUse
 
 BASELINES = ORACLES["28_baselines"]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import RunningBaseline
+from mas.algorithms.parts.advantages.group import RunningBaseline
 
 GOLDEN = ORACLES["04_spiral_rae"]
 RETURNS, ROLES = GOLDEN["returns"], [str(role) for role in GOLDEN["roles"]]
