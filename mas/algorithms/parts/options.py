@@ -58,6 +58,35 @@ class AlgorithmOptions(Options):
         """Whether text is learned and no weight."""
         return self.update == "training_free"
 
+    def unused_reason(self, name: str) -> str | None:
+        """Why an option, a dotted name below `algorithm`, has no effect beside the others; None: it has one."""
+        section, _, key = name.partition(".")
+        is_tree = self.sampler.mode != "parallel"
+        only = {"preference": "preference", "experience": "training_free"}.get(section, self.update)
+        if self.update != only:
+            return f"only algorithm.update={only} has it"
+        if self.update == "preference" and section in ("loss", "advantage"):
+            return "algorithm.update=preference imitates and prefers; only update=policy_gradient has it"
+        if self.is_training_free and section in ("loss", "advantage", "policy"):
+            return "algorithm.update=training_free changes no weights"
+        if name == "loss.ratio" and self.loss.ratio == "sequence" and is_tree:
+            return (
+                "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
+            )
+        if section == "critic":
+            if self.advantage.baseline != "critic":
+                return f"advantage.baseline={self.advantage.baseline} has no critic; advantage.baseline=critic has one"
+            return self.critic.unused_reason(key, is_tree=is_tree)
+        sections = {
+            "sampler": self.sampler.unused_reason,
+            "reward": self.reward.unused_reason,
+            "advantage": self.advantage.unused_reason,
+            "loss": self.loss.unused_reason,
+            "preference": self.preference.unused_reason,
+            "experience": self.experience.unused_reason,
+        }
+        return sections[section](key) if key and section in sections else None
+
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if reason := invalid_reason(self):

@@ -87,6 +87,16 @@ class AdvantageOptions(Options):
     whiten: Literal["none", "turns", "tokens"] = "none"
     entropy_weight: NonNegative = 0.0
 
+    def unused_reason(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name == "decay" and self.baseline != "running":
+            return "only baseline=running forgets"
+        if name == "scale" and self.baseline == "critic":
+            return "advantage.baseline=critic compares with no group; critic.whiten scales its advantages"
+        if name.startswith("uncertainty.") and self.uncertainty is not None:
+            return self.uncertainty.unused_reason(name.removeprefix("uncertainty."))
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:

@@ -56,6 +56,14 @@ class RewardOptions(Options):
     shared: bool = False
     proposer: ProposerOptions | None = None
 
+    def unused_reason(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name.startswith("weights") and self.source == "outcome":
+            return "algorithm.reward.source=outcome pays no named term; weigh it with algorithm.reward.alpha"
+        if name in ("alpha", "failure") and self.model is not None and self.model.joins == "alone":
+            return "algorithm.reward.model.joins=alone leaves no term but the model's own"
+        return None
+
 
 def total_reward(terms: Mapping[str, float], options: RewardOptions) -> float:
     """R = alpha x sum of the weighted team terms + sum of the weighted own terms; by source=outcome alpha x whether the

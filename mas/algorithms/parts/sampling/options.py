@@ -38,3 +38,14 @@ class SamplerOptions(Options):
     refill: Count = 0
     filter: FilterOptions | None = None
     replay: SuccessReplayOptions | None = None
+
+    def unused_reason(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+        if name in ("lookahead", "continuations", "commit_best") and self.mode != "tree":
+            how = "plays whole episodes; only mode=tree has decisions to look ahead from"
+            if self.mode == "full_tree":
+                how = "carries every candidate on to the end; only mode=tree looks ahead"
+            return f"algorithm.sampler.mode={self.mode} {how}"
+        if name == "continuations" and self.lookahead == "action":
+            return "with lookahead=action nothing is played on, so there is nothing to average"
+        return None
