@@ -8,6 +8,6 @@
 | `adjustments` | scaled by entropy (EMPG, AEPO); a bonus for early tools (ASPO); inheritance (MATPO) |
 | `tree` | values of a tree's nodes, labels and pairs of siblings (AT2PO, MALT) |
 | `gae` | against a learned value, by turns or tokens (GAE, POAD) |
-
-`mas.algorithms.parts.advantages.pipeline` calls them in the order of the options.
+| `entropy_trees` | `tree` over turns that were sampled as entropy trees |
+| `pipeline` | all of them in the order of the options |
 """

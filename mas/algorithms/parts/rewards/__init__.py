@@ -1,1 +1,1 @@
-"""Reward shaping: from what was judged, counted or estimated to reward terms. Free of torch."""
+"""Reward terms: named, estimated, judged late, or by what others do; and the number that they make. Free of torch."""
