@@ -11,5 +11,6 @@
 | `schedules` | what changes with the step |
 | `opponents`, `warm_start` | who plays the other seats; what is imitated before the first step |
 
-It depends on `mas.core` and on what an algorithm is (`mas.algorithms.base`). What plays, serves and learns by these parts is in `mas.training`.
+It depends on `mas.core` and on what an algorithm is (`mas.algorithms.base`). What plays, serves and learns by these
+parts is in `mas.training`.
 """
