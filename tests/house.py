@@ -194,7 +194,7 @@ def is_open(key: str) -> bool:
 
 def count() -> dict[str, Any]:
     """All of it, as JSON holds it."""
-    from mas.config.algorithm import AlgorithmOptions
+    from mas.algorithms.parts.options import AlgorithmOptions
 
     files, lower = sources(PACKAGE), lower_packages(ROOT / "pyproject.toml")
     options, walk = options_of(AlgorithmOptions, "algorithm"), training_step()

@@ -37,12 +37,16 @@ FLOW = (
     "test_nested.py",
 )
 CORE: dict[str, tuple[str, ...]] = {
-    "training/advantages/group.py": ("training/advantages", "training/test_advantages.py", "training/test_golden.py"),
-    "training/advantages/gae.py": ("training/test_gae.py", "training/test_critic.py"),
-    "training/advantages/tree.py": ("training/advantages/test_tree.py", "training/test_entropy_tree.py"),
-    "training/losses/off_policy.py": ("training/test_off_policy.py",),
-    "training/losses/policy.py": tuple(f"training/{name}" for name in LOSSES),
-    "training/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
+    "algorithms/parts/advantages/group.py": (
+        "training/advantages",
+        "training/test_advantages.py",
+        "training/test_golden.py",
+    ),
+    "algorithms/parts/advantages/gae.py": ("training/test_gae.py", "training/test_critic.py"),
+    "algorithms/parts/advantages/tree.py": ("training/advantages/test_tree.py", "training/test_entropy_tree.py"),
+    "algorithms/parts/losses/off_policy.py": ("training/test_off_policy.py",),
+    "algorithms/parts/losses/policy.py": tuple(f"training/{name}" for name in LOSSES),
+    "algorithms/parts/losses/tokens.py": (*(f"training/{name}" for name in LOSSES), "training/test_smoothing.py"),
     "training/batch.py": ("training/test_packing.py", "training/test_equal_gradients.py"),
     "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
     "runtime/mutable_flow.py": tuple(f"runtime/{name}" for name in (*FLOW, "test_timers.py")),

@@ -3,7 +3,7 @@
 import ast
 import importlib
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,8 @@ from house import (
 )
 from pydantic import BaseModel
 from walk import Walk, training_step
+
+from mas.algorithms.parts.options import AlgorithmOptions
 
 
 def source(name: str, text: str) -> Source:
@@ -170,3 +172,17 @@ def test_every_goal_is_of_something_that_is_counted() -> None:
 def test_nothing_below_runs_is_given_the_whole_configuration() -> None:
     lower = lower_packages(ROOT / "pyproject.toml")
     assert climbs([file for file in sources(ROOT / "mas") if file.package in lower]) == []
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        lambda: circles("mas", type_checking=True),
+        lambda: class_names(sources(ROOT / "mas")),
+        lambda: long_functions(sources(ROOT / "mas")),
+        lambda: [key for key, home in options_of(AlgorithmOptions, "algorithm").items() if "mas.config" in home],
+    ],
+    ids=["circles of imports", "class names", "functions of more than 60 lines", "options of algorithms in mas.config"],
+)
+def test_a_goal_that_was_reached_stays_reached(counted: Callable[[], Sized]) -> None:
+    assert not counted()

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 from benchmarks.bus.graph import relay, say
 from benchmarks.bus.options import Amounts
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.memory import MemoryBus
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.concurrency import together
 from mas.core.engine import Generation, Request
 from mas.core.errors import RunError

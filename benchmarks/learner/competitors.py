@@ -8,8 +8,8 @@ from torch import Tensor
 
 from benchmarks.learner.names import FLOOR
 from benchmarks.learner.rows import useful_tokens
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow

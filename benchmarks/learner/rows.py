@@ -8,12 +8,12 @@ from random import Random
 import torch
 
 from benchmarks.learner.workload import WorkloadOptions
+from mas.algorithms.parts.advantages.group import group_advantages
 from mas.core.records import Group, Turn
 from mas.core.seeds import derive_seed
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel
-from mas.training.advantages.group import group_advantages
 from mas.training.batch import TrainRow, train_rows
 
 NOISE = 0.1

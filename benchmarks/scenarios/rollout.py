@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from benchmarks.scenarios.options import ROLLOUT, Amounts
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.memory import MemoryBus
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Environment
 from mas.core.errors import RunError

@@ -68,12 +68,12 @@ class Algorithm(Generic[OptionsT]):
         places: name of one of these -> the part below `algorithm` that it sets, as "advantage.step.weight". Parts that
             only some algorithms have (`mas.config.owned.OWNED`) are set so, or fixed by `parts`.
         advantages: in place of `advantage.baseline` and `advantage.scale`: one advantage per row, for all its turns.
-        loss: in place of `loss.surrogate` and its bounds: from `mas.training.losses.tokens.Signals` the loss of each
-            token, to minimise, a tensor of J numbers.
+        loss: in place of `loss.surrogate` and its bounds: from `mas.algorithms.parts.losses.tokens.Signals` the loss of
+            each token, to minimise, a tensor of J numbers.
         sampler: in place of `sampler.mode`: what makes a `mas.training.sampling.sampler.Sampler` of its arguments.
             `sampler.mode` says what its turns are like.
         update: in place of `algorithm.update`: a `mas.training.updates.update.Update`, of the learner, all options of
-            the algorithm (`mas.config.algorithm.AlgorithmOptions`), and its own.
+            the algorithm (`mas.algorithms.parts.options.AlgorithmOptions`), and its own.
     """
 
     recipe: Recipe

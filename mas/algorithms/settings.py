@@ -34,7 +34,7 @@ CRITIC = {
 
 class PreferenceSettings(Options):
     """loss = `sft` x imitation of better candidates + `dpo` x preference of them to worse ones, as
-    `mas.config.updates.PreferenceOptions` says. `threshold`: above it a candidate is better; None: above the mean of
+    `mas.algorithms.parts.losses.preference` says. `threshold`: above it a candidate is better; None: above the mean of
     its siblings. `beta` and `reference` are DPO's."""
 
     threshold: float | None = None

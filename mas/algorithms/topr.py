@@ -18,7 +18,7 @@ def loss(signals: Any, options: ToprOptions) -> Any:
     """-w A log pi of each token, w without gradient: 1 where A >= 0, else min(pi(y) / mu(y), bound) of its turn y.
 
     Args:
-        signals: `mas.training.losses.tokens.Signals`; mu is the policy that sampled.
+        signals: `mas.algorithms.parts.losses.tokens.Signals`; mu is the policy that sampled.
 
     Returns:
         A tensor of J numbers, one per token.

@@ -10,7 +10,7 @@ from mas.cluster import guard
 from mas.core.errors import ClusterError
 
 
-class Guard:
+class CleanupProcess:
     """The process of `mas.cluster.guard`: it ends what is left when this one is killed.
 
     Raises:

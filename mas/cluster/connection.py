@@ -25,7 +25,7 @@ _CLOSE_S = 1.0
 
 
 class Connection:
-    """Requests side by side. Those of `Link` raise WorkerLost when the connection has ended.
+    """Requests side by side. Those of `WorkerLink` raise WorkerLost when the connection has ended.
 
     Args:
         name: of the worker.

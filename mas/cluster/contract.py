@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from mas.cluster.handle import Handle
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import ProcessStatus, Ref, ResourceRequest, WorkerSpec
 from mas.core.errors import ClusterError, ConfigError
@@ -218,7 +218,7 @@ class Cluster(ABC):
         """Hold all of this by the workers' names until `_close`, or raise NoResources and hold nothing."""
 
     @abstractmethod
-    def _link(self, name: str, spec: WorkerSpec) -> Link:
+    def _link(self, name: str, spec: WorkerSpec) -> WorkerLink:
         """A way to a process that has not started."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import FailedCall, Outcome, ProcessStatus, Ref, State, WorkerSpec
 from mas.core.errors import CallExpired, CallFailed, ClusterError, WorkerLost
@@ -17,7 +17,7 @@ _STILL_S = 0.5
 class Handle:
     """A worker, started by `Cluster.spawn`. Of use in the event loop that spawned it."""
 
-    def __init__(self, name: str, spec: WorkerSpec, link: Link, options: ClusterOptions, restarts: int) -> None:
+    def __init__(self, name: str, spec: WorkerSpec, link: WorkerLink, options: ClusterOptions, restarts: int) -> None:
         self.name, self.spec, self.restarts = name, spec, restarts
         self._link, self._options = link, options
         self._state: State = "starting"

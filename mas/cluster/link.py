@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from mas.cluster.records import HeartbeatReply, Outcome, Ref
 
 
-class Link(ABC):
+class WorkerLink(ABC):
     """One process. It has no time limits: `Handle` has them, and cancels.
 
     Each method but `kill` raises WorkerLost when the process is gone.

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from mas.cluster.cleanup import Guard
+from mas.cluster.cleanup import CleanupProcess
 from mas.cluster.connection import Connection
 from mas.cluster.contract import Cluster
 from mas.cluster.environment import clean_environment
 from mas.cluster.frames import READ_AHEAD
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.local_process import LocalProcess
 from mas.cluster.objects import ObjectFiles
 from mas.cluster.options import ClusterOptions
@@ -25,7 +25,7 @@ _EXIT_S = 1.0
 """How long a process that has closed its socket may take to end."""
 
 
-class LocalLink(Link):
+class LocalLink(WorkerLink):
     """One subprocess."""
 
     def __init__(
@@ -36,7 +36,7 @@ class LocalLink(Link):
         objects: ObjectFiles,
         resources: Resources,
         logs: Path,
-        guard: Guard,
+        guard: CleanupProcess,
     ) -> None:
         self._name, self._spec, self._options = name, spec, options
         self._objects, self._resources, self._logs = objects, resources, logs
@@ -111,7 +111,7 @@ class LocalCluster(Cluster):
         super().__init__(options, logs)
         self.host = "127.0.0.1"
         self._resources = Resources(options.cpus or cores(), options.gpus or 0)
-        self._opened: tuple[ObjectFiles, Guard] | None = None
+        self._opened: tuple[ObjectFiles, CleanupProcess] | None = None
 
     async def put(self, content: bytes) -> Ref:
         return await self._parts()[0].put(content)
@@ -126,7 +126,7 @@ class LocalCluster(Cluster):
             raise ClusterError(f"the output of workers cannot be written to {self.logs}: {error}") from error
         files = ObjectFiles()
         try:
-            self._opened = files, Guard(files.directory)
+            self._opened = files, CleanupProcess(files.directory)
         except ClusterError:
             files.close()
             raise
@@ -140,11 +140,11 @@ class LocalCluster(Cluster):
     async def _reserve(self, requests: Sequence[ResourceRequest]) -> None:
         self._resources.reserve(requests)
 
-    def _link(self, name: str, spec: WorkerSpec) -> Link:
+    def _link(self, name: str, spec: WorkerSpec) -> WorkerLink:
         files, guard = self._parts()
         return LocalLink(name, spec, self.options, files, self._resources, self.logs, guard)
 
-    def _parts(self) -> tuple[ObjectFiles, Guard]:
+    def _parts(self) -> tuple[ObjectFiles, CleanupProcess]:
         if self._opened is None:
             raise ClusterError("the cluster holds nothing: it is closed, or was not entered with `async with`")
         return self._opened

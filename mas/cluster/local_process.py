@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mas.cluster.cleanup import Guard
+from mas.cluster.cleanup import CleanupProcess
 from mas.core.errors import ClusterError
 
 _POLL_S = 0.01
@@ -26,7 +26,9 @@ class LocalProcess:
         ClusterError: it cannot be started, or its output cannot be written.
     """
 
-    def __init__(self, connection: socket.socket, variables: Mapping[str, str], output: Path, cleaner: Guard) -> None:
+    def __init__(
+        self, connection: socket.socket, variables: Mapping[str, str], output: Path, cleaner: CleanupProcess
+    ) -> None:
         words = [sys.executable, "-P", "-m", "mas.cluster.worker", str(connection.fileno()), str(os.getpid())]
         try:
             with connection, output.with_suffix(".out").open("ab") as out, output.with_suffix(".err").open("ab") as err:

@@ -18,9 +18,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from mas.cluster.cleanup import Guard
+from mas.cluster.cleanup import CleanupProcess
 from mas.cluster.contract import Cluster
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_link import RayLink
 from mas.cluster.ray_reservation import RayReservation
@@ -47,7 +47,7 @@ class RayCluster(Cluster):
         self._object_refs: dict[str, Any] = {}
         self._reservation: RayReservation | None = None
         self._session: SessionDirectory | None = None
-        self._guard: Guard | None = None
+        self._guard: CleanupProcess | None = None
         self._variables: dict[str, str | None] = {}
 
     async def put(self, content: bytes) -> Ref:
@@ -103,7 +103,7 @@ class RayCluster(Cluster):
             await check_listening(str(self.options.address))
         if self.options.address is None:
             self._session = SessionDirectory()
-            self._guard = Guard(self._session.path)
+            self._guard = CleanupProcess(self._session.path)
         before = dict(os.environ)
         os.environ.update(ray_variables(self.options.address, before))
         what = f"joining {self.options.address}" if self.options.address else "starting"
@@ -155,5 +155,5 @@ class RayCluster(Cluster):
         self._reservation = RayReservation(self, requests)
         await self._reservation.make()
 
-    def _link(self, name: str, spec: WorkerSpec) -> Link:
+    def _link(self, name: str, spec: WorkerSpec) -> WorkerLink:
         return RayLink(name, spec, self)

@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from mas.cluster.connection import Connection
 from mas.cluster.frames import READ_AHEAD
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
 from mas.cluster.ray_tls import client_context
@@ -62,7 +62,7 @@ class RaySession(Protocol):
         """Whether what was reserved for a worker was lost with a node, and is on no other one yet; blocks."""
 
 
-class RayLink(Link):
+class RayLink(WorkerLink):
     """One actor."""
 
     def __init__(self, name: str, spec: WorkerSpec, session: RaySession) -> None:
@@ -76,7 +76,7 @@ class RayLink(Link):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
-        """See `Link`. Placing it may take half of `start_s`."""
+        """See `WorkerLink`. Placing it may take half of `start_s`."""
         placed = await self._placed()
         self._place(placed)
         reader, writer = await self._connect(placed)
@@ -104,7 +104,7 @@ class RayLink(Link):
         raise await self._session.blocking("counting resources", partial(self._not_placed, limit_s))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
-        """See `Link`. Calls wait for the objects of those before them, so that all begin in order."""
+        """See `WorkerLink`. Calls wait for the objects of those before them, so that all begin in order."""
         connection, objects = self._open(), self._session.object_refs(refs)
         if not objects:
             async with self._turn:
@@ -124,11 +124,11 @@ class RayLink(Link):
         return await self._open().ping()
 
     async def stop(self) -> None:
-        """See `Link`. The process itself is ended by `kill`."""
+        """See `WorkerLink`. The process itself is ended by `kill`."""
         await self._open().stop()
 
     async def kill(self) -> None:
-        """See `Link`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
+        """See `WorkerLink`. On the driver's machine it waits for the end; elsewhere Ray ends the process by itself."""
         group = self._group
         for task in self._tasks:
             task.cancel()

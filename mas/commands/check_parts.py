@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from mas.algorithms.registry import find_algorithm
-from mas.commands.check import CheckedProperty, Part, Status
+from mas.commands.find_parts import CheckedProperty, Part, Status
 from mas.config.load import load_config
 from mas.config.options import TinyOptions
 from mas.config.plain_values import literal

@@ -1,31 +1,7 @@
-"""Numbers of options, and options that do not all have an effect at once."""
+"""What options are written with; see `mas.core.options`."""
 
-from abc import abstractmethod
-from typing import Annotated, Self
-
-from pydantic import Field, model_validator
-
+from mas.core.options import Count as Count
+from mas.core.options import NonNegative as NonNegative
 from mas.core.options import Options as Options
-
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Selective(Options):
-    """Options that do not all have an effect at once. One without any is refused, unless it is the default written out:
-    a stored configuration names every key."""
-
-    @abstractmethod
-    def unused_reason(self, name: str) -> str | None:
-        """Why an option has no effect beside the others; None: it has one."""
-
-    @model_validator(mode="after")
-    def _nothing_is_idle(self) -> Self:
-        for name in sorted(self.model_fields_set):
-            value = getattr(self, name)
-            reason = self.unused_reason(name) if value != type(self).model_fields[name].default else None
-            if reason is not None:
-                raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
-        return self
+from mas.core.options import Positive as Positive
+from mas.core.options import Share as Share

@@ -9,10 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from mas.algorithms.base import Algorithm, Row
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions
+from mas.algorithms.parts.losses.tokens import LossOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.registry import find_algorithm
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.owned import check_places, place
-from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError, MasError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.cluster.options import ClusterOptions
-from mas.config.algorithm import AlgorithmOptions
 from mas.config.base import Count, NonNegative, Options, Positive
-from mas.config.sampling import TaskOptions
 from mas.config.servers import PeerOptions, RemoteOptions
+from mas.config.tasks import TaskOptions
 from mas.core.records import Prompts
 
 

@@ -1,9 +1,35 @@
-"""What all option models share."""
+"""What all option models share: their base, numbers, and options that do not all have an effect at once."""
 
-from pydantic import BaseModel, ConfigDict
+from abc import abstractmethod
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Options(BaseModel):
     """Base of options and of what a team file holds: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Selective(Options):
+    """Options that do not all have an effect at once. One without any is refused, unless it is the default written out:
+    a stored configuration names every key."""
+
+    @abstractmethod
+    def unused_reason(self, name: str) -> str | None:
+        """Why an option has no effect beside the others; None: it has one."""
+
+    @model_validator(mode="after")
+    def _nothing_is_idle(self) -> Self:
+        for name in sorted(self.model_fields_set):
+            value = getattr(self, name)
+            reason = self.unused_reason(name) if value != type(self).model_fields[name].default else None
+            if reason is not None:
+                raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
+        return self

@@ -122,6 +122,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     supports: tuple[bytes, ...] = ()
     facts: Mapping[str, Any] = {}
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among those of its agent in one episode."""
+        return self.turn, self.visit
+
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a conversation as people read it."""

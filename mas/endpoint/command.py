@@ -7,14 +7,16 @@ import shlex
 import socket
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
+from starlette.applications import Starlette
 
 from mas.bus.journal import Journal
 from mas.core.naming import local_name
@@ -94,15 +96,8 @@ def serve_run(
                     name, about = setup.scenario.name, summary(setup.scenario)
                     opened = a2a_routes(served, gate, max_seconds, name, about, has_key=entrance.has_key)
                     routes.extend(await stack.enter_async_context(opened))
-                stopped = on_signal()
-                gc.collect()
-                gc.freeze()  # what is loaded stays: to look through it takes a second, in which nobody is answered
-                async with running(app, listener) as address:
-                    console.print(
-                        Text(_greeting(f"the run in {run_dir}", address, served, entrance.has_key)), soft_wrap=True
-                    )
-                    await stopped.wait()
-                    console.print("closing: requests in flight may end, nobody else is let in", style="dim")
+                greeting = partial(_greeting, f"the run in {run_dir}", served, entrance.has_key)
+                await _run_app(app, listener, console, greeting)
 
     with ExitStack() as files:
         _check_servable(run_dir, setup)
@@ -110,6 +105,17 @@ def serve_run(
         base, setup, adapters = _loaded(run_dir, setup, console)
         versions = saved_versions(run_dir)
         asyncio.run(serve(log))
+
+
+async def _run_app(app: Starlette, listener: socket.socket, console: Console, greeting: Callable[[str], str]) -> None:
+    """Serve until SIGINT or SIGTERM comes. `greeting`: what is printed at the beginning, from the address."""
+    stopped = on_signal()
+    gc.collect()
+    gc.freeze()  # what is loaded stays: to look through it takes a second, in which no request is answered
+    async with running(app, listener) as address:
+        console.print(Text(greeting(address)), soft_wrap=True)
+        await stopped.wait()
+        console.print("closing: requests in flight may end, new ones are refused", style="dim")
 
 
 def serve_tool(run_dir: Path, setup: Setup, output: TextIO, console: Console) -> None:
@@ -223,7 +229,7 @@ def base_name(path: str, taken: set[str]) -> str:
     return path if name in taken else name
 
 
-def _greeting(what: str, address: str, served: Served, has_key: bool) -> str:
+def _greeting(what: str, served: Served, has_key: bool, address: str) -> str:
     """Where it is, what it offers, and a first question."""
     lines = [f"Serving {what} at {address}/v1 (health: {address}/health, metrics: {address}/metrics)"]
     for card in served.cards():

@@ -14,7 +14,7 @@ class Entrance:
     """Who may ask a server.
 
     Attributes:
-        key: the owner's; None: without `clients` everybody on this machine may ask.
+        key: the owner's; None: without `clients` all processes on this machine may ask.
         clients: those with keys of their own.
         hosts: names that the server is known by, see `known_hosts`.
         origins: of web pages, see `known_origins`.
@@ -32,7 +32,7 @@ class Entrance:
 
 
 def on_signal() -> asyncio.Event:
-    """Set at the first SIGINT or SIGTERM. The next one does what it does everywhere, so that nobody has to wait."""
+    """Set at the first SIGINT or SIGTERM. The next one has its default effect."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 

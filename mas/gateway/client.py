@@ -40,7 +40,7 @@ class GatewayError(Exception):
 
 
 @dataclass(slots=True)
-class Episode:
+class GatewayEpisode:
     """An episode to be played.
 
     Attributes:
@@ -83,7 +83,7 @@ class Episode:
             if error.status not in (404, 410):  # it was given up meanwhile: somebody else plays it
                 raise
 
-    def __enter__(self) -> "Episode":
+    def __enter__(self) -> "GatewayEpisode":
         return self
 
     def __exit__(
@@ -108,7 +108,7 @@ class Gateway:
         self._key = os.environ.get("MAS_API_KEY") if key is None else key
         self._retry_s = retry_s
 
-    def episodes(self) -> Iterator[Episode]:
+    def episodes(self) -> Iterator[GatewayEpisode]:
         """One episode after the other, until training is over; waits while a step is learned from.
 
         Raises:
@@ -121,7 +121,7 @@ class Gateway:
             if found["object"] == "episode":
                 yield self._episode(found)
 
-    def begin(self, task: str, id: str) -> Episode:
+    def begin(self, task: str, id: str) -> GatewayEpisode:
         """An episode of a task of your own; waits while a step is learned from.
 
         Args:
@@ -159,9 +159,9 @@ class Gateway:
                 raise refused
             time.sleep(_PAUSE_S)
 
-    def _episode(self, found: Mapping[str, Any]) -> Episode:
+    def _episode(self, found: Mapping[str, Any]) -> GatewayEpisode:
         name = quote(found["id"], safe="")
-        return Episode(self, found["id"], found["task"], found["kind"], f"{self.url}/episodes/{name}/v1")
+        return GatewayEpisode(self, found["id"], found["task"], found["kind"], f"{self.url}/episodes/{name}/v1")
 
 
 def _text_of(error: HTTPError) -> str:

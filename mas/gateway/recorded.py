@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from mas.algorithms.parts.advantages.steps import Anchor
+from mas.algorithms.parts.rewards.names import OUTCOME, OWN, TEAM
 from mas.core.engine import Tokenizer
 from mas.core.environment import LARGEST
 from mas.core.records import Attempt, Cost, Episode, Group, Line, Turn, facts_of
 from mas.core.seeds import digest
 from mas.endpoint.completions import Completion, Wanted
 from mas.scenarios.program import NAME, OWN_TERM, TERM
-from mas.training.advantages.steps import Anchor
-from mas.training.rewards import OUTCOME, OWN, TEAM
 
 PROGRAM = "program"
 """Whose failed attempts are noted."""

@@ -44,7 +44,7 @@ class EpisodePaths:
         await self._app(scope, receive, send)
 
 
-class EpisodeRecorder:
+class GatewayRecorder:
     """Satisfies `mas.endpoint.recording.Recorder`.
 
     Args:

@@ -22,7 +22,7 @@ from mas.endpoint.models import Served
 from mas.endpoint.server import running
 from mas.gateway.pages import LEASE_WAIT_S, EpisodePages
 from mas.gateway.queue import EpisodeQueue
-from mas.gateway.recorder import EpisodePaths, EpisodeRecorder
+from mas.gateway.recorder import EpisodePaths, GatewayRecorder
 from mas.scenarios.program import NAME, ProgramScenario
 from mas.serving.model import BaseModel
 from mas.training.session import Opening, TeamSession, open_team
@@ -139,7 +139,7 @@ def program_opening(
     Args:
         listener: of `mas.endpoint.address.bind`; closed at the end.
         note: told where programs find it.
-        entrance: who may ask; None: everybody on this machine.
+        entrance: who may ask; None: all processes on this machine.
     """
     limits = limits or GatewayLimits()
 
@@ -186,11 +186,11 @@ def _app(
         longest_token=base.tokenizer.longest_token,
     )
     temperatures = {role: spec.temperature for role, spec in setup.team.roles.items()}
-    return gateway_app(served, queue, EpisodeRecorder(queue, temperatures, limits.wait_s), entrance, limits)
+    return gateway_app(served, queue, GatewayRecorder(queue, temperatures, limits.wait_s), entrance, limits)
 
 
 def gateway_app(
-    served: Served, queue: EpisodeQueue, recorder: EpisodeRecorder, entrance: Entrance, limits: GatewayLimits
+    served: Served, queue: EpisodeQueue, recorder: GatewayRecorder, entrance: Entrance, limits: GatewayLimits
 ) -> Starlette:
     """The endpoint with the pages of episodes."""
     app = build_app(

@@ -7,7 +7,7 @@ from math import fsum, inf, isfinite
 from random import Random
 from typing import Literal
 
-from mas.config.sampling import SELF
+from mas.algorithms.parts.opponents import SELF
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 

@@ -16,8 +16,8 @@ from math import fsum
 from pathlib import Path
 from random import Random
 
+from mas.algorithms.parts.opponents import SELF, OpponentsOptions
 from mas.config.options import Config
-from mas.config.sampling import SELF, OpponentsOptions
 from mas.config.servers import CHAT, RunSource, chat_options
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError

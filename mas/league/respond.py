@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mas.algorithms.parts.opponents import OpponentsOptions
 from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config.access import PLAYS
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.config.sampling import OpponentsOptions
 from mas.config.servers import RunSource
 from mas.config.stored_run import load_run_config
 from mas.core.concurrency import run_blocking

@@ -4,7 +4,7 @@ and what the update made of them.
     turns/step-000010.jsonl   one file per recorded step, written whole; per episode, in this order:
         {"episode": EpisodeHead}
         {"scenes": [Scene, …], "lines": [Line, …]}
-        {"decision": Decision}    as often as the head says
+        {"decision": RecordedDecision}    as often as the head says
 
 A head comes first and is small, and a line says in its first bytes what it is: a reader finds the episodes of a large
 file without parsing turns. Files, and not one that grows: old steps are deleted, a resume drops those that come again.
@@ -90,7 +90,7 @@ class CandidateTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     logprobs: tuple[float | None, ...] = ()
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt and all that was sampled for it; `turn`, `visit`: see `mas.core.records.Turn`."""
 
     turn: int
@@ -108,7 +108,7 @@ class RecordedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     head: EpisodeHead
     scenes: tuple[Scene, ...]
     lines: tuple[Line, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[RecordedDecision, ...]
 
 
 def step_file(run: Path, step: int) -> Path:

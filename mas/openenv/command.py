@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -89,18 +89,23 @@ def openenv(
                 served = replace(offered, others=players["others"])
             server = openenv_server(served, listener, entrance=entrance, limits=limits)
             address = await stack.enter_async_context(server)
-            lines = [
-                f"{name} as an OpenEnv environment at {address}, seats: {', '.join(seats)}",
-                f'  GenericEnvClient(base_url="{address}")',
-                f'  mas train scenario=bridge scenario.options.id="openenv:{address}" scenario.options.style=words',
-                "Ctrl-C ends it.",
-            ]
-            console.print(Text(printable("\n".join(lines))), soft_wrap=True)
+            console.print(Text(_greeting(name, seats, address)), soft_wrap=True)
             await stopped.wait()
             console.print("closing", style="dim")
 
     with bind(host, port, has_key=key is not None) as listener:
         asyncio.run(run(listener))
+
+
+def _greeting(name: str, seats: Sequence[str], address: str) -> str:
+    """Where it is, and how clients reach it."""
+    lines = [
+        f"{name} as an OpenEnv environment at {address}, seats: {', '.join(seats)}",
+        f'  GenericEnvClient(base_url="{address}")',
+        f'  mas train scenario=bridge scenario.options.id="openenv:{address}" scenario.options.style=words',
+        "Ctrl-C ends it.",
+    ]
+    return printable("\n".join(lines))
 
 
 def offered_world(name: str, words: list[str]) -> OfferedWorld:

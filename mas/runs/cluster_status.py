@@ -30,7 +30,7 @@ _LATE_S = 15.0
 RunState = Literal["running", "ended", "gone", "unseen"]
 
 
-class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ def show_status(
     load_run_config(run_dir, uses=())
     check_links(run_dir)
 
-    def read() -> RunStatus:
+    def read() -> ClusterRunStatus:
         status = run_status(run_dir)
         if json is not None:
             write_json_file(json, status)
@@ -74,7 +74,7 @@ def show_status(
         raise typer.Exit(1)
 
 
-def run_status(run: Path, now: Callable[[], float] = time.time) -> RunStatus:
+def run_status(run: Path, now: Callable[[], float] = time.time) -> ClusterRunStatus:
     """What the file of a run says, and whether its process runs.
 
     Raises:
@@ -89,15 +89,15 @@ def run_status(run: Path, now: Callable[[], float] = time.time) -> RunStatus:
     if state == "gone":
         found = read_status(run)  # it may have ended since
         state = "ended" if found.ended else state
-    return RunStatus(run_dir=str(run), state=state, age_s=max(now() - found.written_s, 0.0), cluster=found)
+    return ClusterRunStatus(run_dir=str(run), state=state, age_s=max(now() - found.written_s, 0.0), cluster=found)
 
 
 def watch_status(
-    status: RunStatus,
-    read: Callable[[], RunStatus],
+    status: ClusterRunStatus,
+    read: Callable[[], ClusterRunStatus],
     console: Console,
     wait: Callable[[], None] = lambda: time.sleep(EVERY_S),
-) -> RunStatus:
+) -> ClusterRunStatus:
     """Draw it again and again until the run has ended, or Ctrl-C; returns the last."""
     with Live(console=console, auto_refresh=False) as live:
         try:
@@ -114,7 +114,7 @@ def watch_status(
             return status
 
 
-def status_table(status: RunStatus) -> RenderableType:
+def status_table(status: ClusterRunStatus) -> RenderableType:
     """For people."""
     found = status.cluster
     parts: list[RenderableType] = [Text(printable(line)) for line in (*_run_lines(status), *_adapter_lines(found))]
@@ -123,7 +123,7 @@ def status_table(status: RunStatus) -> RenderableType:
     return Group(*parts, _member_table(status))
 
 
-def _run_lines(status: RunStatus) -> list[str]:
+def _run_lines(status: ClusterRunStatus) -> list[str]:
     found, age = status.cluster, rough_time(status.age_s)
     process = f"process {found.process.pid} on {found.process.host}"
     phase = f", {found.phase}" if found.phase and status.state != "ended" else ""
@@ -159,7 +159,7 @@ def _batch_table(batches: list[BatchStatus]) -> Table:
     return table
 
 
-def _member_table(status: RunStatus) -> Table:
+def _member_table(status: ClusterRunStatus) -> Table:
     found = status.cluster
     last = "" if status.state == "running" else ", as they were last seen"
     title = Text(printable(f"Processes (cluster={found.kind}){last}"))

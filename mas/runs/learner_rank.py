@@ -9,14 +9,13 @@ import msgspec
 import safetensors.torch
 import torch
 
+from mas.algorithms.parts.losses.tokens import LossOptions, Surrogate
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import CheckpointError, ClusterError, WorkerLost
 from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Reading
-from mas.training.losses.tokens import Surrogate
 from mas.training.optimiser import adamw, restore_kept, set_lr
 from mas.training.rank_group import (
     ApplyOrder,

@@ -13,8 +13,8 @@ from mas.config.access import TEAM_FILE, paths_in
 from mas.config.load import overrides_of, parse_override
 from mas.config.options import Config, EngineOptions, TraceOptions, WorkerOptions
 from mas.config.plain_values import literal
-from mas.config.sampling import TaskOptions
 from mas.config.servers import RemoteOptions
+from mas.config.tasks import TaskOptions
 from mas.core.errors import ConfigError
 from mas.core.user_code import is_code
 from mas.runs.hub_folder import is_outside

@@ -104,29 +104,20 @@ def train_in_directory(
     files = file_digests(config, setup.team) if config.cluster.is_used else {}  # before they change
     resume = RunDirectory.holds_run(path) if resume is None else resume
     RunDirectory.check(path, resume=resume)
-    if list_checkpoints(path / "checkpoints"):
-        _check_team(path / TEAM_FILE, setup.team)
-    base, config = _base(setup, console), _with_start(config, path, resume=resume)
-    setup = setup.with_start(config.train.start)
-    if base is not None:
-        _check_base(config, setup, base, path)
-    if opening is None:
-        _check_engine(setup, base, console)
+    base, config, setup = _with_base(config, setup, console, resume=resume, is_here=opening is None)
     _remember(config, setup.team, console)
     with _opened(config, resume=resume) as run, _cleanup_on_failure(run):
-        kept, logs = run.checkpoints, run.path / "workers"
-        processes = None if base is None else processes_of(config, setup, files, base, logs)
         if not run.is_resumed:  # the team of a resumed run is written once it is open
             _write_team(run, setup.team)
-        going = setup.with_start(None) if list_checkpoints(kept) else setup  # then a checkpoint has the adapters
+        going = setup.with_start(None) if list_checkpoints(run.checkpoints) else setup  # a checkpoint has the adapters
         trainer = Trainer(
             going,
             base,
-            checkpoints=kept,
+            checkpoints=run.checkpoints,
             opening=opening,
             judges=judges,
             opponents=opponents,
-            processes=processes,
+            processes=None if base is None else processes_of(config, setup, files, base, run.path / "workers"),
             record=TurnRecorder(path, going, None if base is None else base.tokenizer.decode),
         )
         step = trainer.progress.step if trainer.resume(from_step) else None
@@ -136,18 +127,29 @@ def train_in_directory(
     return outcome
 
 
-def _check_base(config: Config, setup: TrainSetup, base: BaseModel, path: Path) -> None:
-    """Refuse a run whose processes want more GPUs than there are, or whose first adapters do not fit the base."""
-    _check_gpus(config, base)
-    if config.train.start is not None and not list_checkpoints(path / "checkpoints"):
-        initial_adapters(setup, base)  # only for its errors: the trainer makes its own
+def _with_base(
+    config: Config, setup: TrainSetup, console: Console, *, resume: bool, is_here: bool
+) -> tuple[BaseModel | None, Config, TrainSetup]:
+    """The base that adapters are trained on, and both settings with the step at which `train.start` is now.
 
-
-def _check_engine(setup: TrainSetup, base: BaseModel | None, console: Console) -> None:
-    """Refuse an engine that lacks what it needs; a server cannot be asked for the room that it has, so that is said."""
-    if setup.engine.name == "vllm_server" and base is not None:
-        console.print(f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False)
-    check_engine(setup, base)
+    Refuses another team than the run's, processes that want more GPUs than there are, first adapters that do not fit
+    the base, and an engine that lacks what it needs. A server cannot say what room it has, so what it needs is printed.
+    """
+    path = Path(config.run_dir)
+    has_checkpoints = bool(list_checkpoints(path / "checkpoints"))
+    if has_checkpoints:
+        _check_team(path / TEAM_FILE, setup.team)
+    base, config = _base(setup, console), _with_start(config, path, resume=resume)
+    setup = setup.with_start(config.train.start)
+    if base is not None:
+        _check_gpus(config, base)
+        if config.train.start is not None and not has_checkpoints:
+            initial_adapters(setup, base)  # only for its errors: the trainer makes its own
+    if is_here:
+        if setup.engine.name == "vllm_server" and base is not None:
+            console.print(f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False)
+        check_engine(setup, base)
+    return base, config, setup
 
 
 def _checked(

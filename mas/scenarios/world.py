@@ -30,7 +30,7 @@ from mas.core.environment import (
     Task,
     denied_in,
 )
-from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.errors import ConfigError, EnvironmentFault, ToolRefused
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
@@ -207,6 +207,36 @@ class ToolRecordEnvironment(RecordEnvironment[State]):
         counted = (*self.counted_calls(), CountedCall(caller.agent, call.name, caller.denied is not None))
         self._state = msgspec.structs.replace(after, calls=counted)
         return step
+
+
+class CallsAndAnswers(ABC):
+    """Satisfies `mas.core.environment.Tooled` where an action is an answer, a call of a tool, or empty, a pass."""
+
+    @abstractmethod
+    def answer(self, action: str) -> object | None:
+        """What an action answers with; None: it is no answer."""
+
+    @abstractmethod
+    def perform(self, action: str) -> object:
+        """What a call results in; the state stays.
+
+        Raises:
+            ToolRefused: the action is no call that a tool takes.
+        """
+
+    def is_call(self, action: str) -> bool:
+        """See `Tooled`."""
+        if self.answer(action) is not None:
+            return False
+        try:
+            self.perform(action)
+        except ToolRefused:
+            return False
+        return True
+
+    def is_failed_call(self, action: str) -> bool:
+        """See `Tooled`."""
+        return bool(action) and self.answer(action) is None and not self.is_call(action)
 
 
 class QuestionWorld(RecordEnvironment[State]):

@@ -35,7 +35,7 @@ def build_app(
 
     Args:
         hosts: names that the server is known by, see `known_hosts`.
-        key: the password that browsers must give; None: everybody on this machine may ask.
+        key: the password that browsers must give; None: all processes on this machine may ask.
         served: address of a `mas serve` to chat with, as `served_address` gives it; None: there is no chat.
         plays: people may play games, which also `served` allows.
 

@@ -15,7 +15,7 @@ from mas.studio.metric_columns import MetricColumns
 from mas.studio.metric_meanings import Meaning, meaning_of
 from mas.studio.overview import JSON, Drawn
 from mas.studio.run_summary import row_of
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 from mas.studio.seed_groups import MeanLine, SeedGroup, mean_line, seed_groups
 from mas.studio.site import Link, Studio
 
@@ -69,7 +69,7 @@ def routes(studio: Studio) -> list[Route]:
     return [Route("/compare", page, methods=["GET"]), Route("/compare.json", figures, methods=["GET"])]
 
 
-def _chosen(studio: Studio, request: Request) -> list[Run]:
+def _chosen(studio: Studio, request: Request) -> list[StudioRun]:
     """The runs that the address names, each once; names of no run are left out."""
     keys = dict.fromkeys(request.query_params.getlist("run"))
     found = (studio.runs.find(key) for key in keys)
@@ -80,12 +80,12 @@ def _is_single(request: Request) -> bool:
     return request.query_params.get("single") == "1"
 
 
-def _groups(runs: Sequence[Run], request: Request) -> list[SeedGroup]:
+def _groups(runs: Sequence[StudioRun], request: Request) -> list[SeedGroup]:
     """What has a line each: runs that differ in their seed together, or with `single=1` every run."""
     return [SeedGroup((run,)) for run in runs] if _is_single(request) else seed_groups(runs)
 
 
-def compared(groups: Sequence[SeedGroup], columns: Mapping[Run, MetricColumns], metric: str) -> FigureSection:
+def compared(groups: Sequence[SeedGroup], columns: Mapping[StudioRun, MetricColumns], metric: str) -> FigureSection:
     """A metric of every group that has it, over steps and over tokens: the mean of its runs, with a band from the least
     to the greatest."""
     meaning = meaning_of(metric) or Meaning("")

@@ -18,13 +18,13 @@ from mas.observe.turn_records import (
     DECISION,
     HEAD,
     CandidateTurn,
-    Decision,
     EpisodeHead,
     GroupMark,
+    RecordedDecision,
     step_files,
 )
 from mas.studio.line_index import DECODE_ERRORS, LineIndex
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 
 Source = Literal["recorded", "training", "greedy", "sampled", "other"]
 SOURCES: Mapping[Source, str] = {
@@ -51,7 +51,7 @@ class _More(msgspec.Struct, frozen=True):
 
 
 class _Decided(msgspec.Struct, frozen=True):
-    decision: Decision
+    decision: RecordedDecision
 
 
 class _Flags(msgspec.Struct, frozen=True):
@@ -188,7 +188,7 @@ class RunEpisodes:
         unreadable: lines that are no episode. is_cut: a file ends in the middle of a line.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: StudioRun) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._samples: LineIndex[_SampleHead] = LineIndex(run.path / "samples.jsonl", b"", _read(_SampleHead))
@@ -234,7 +234,7 @@ class RunEpisodes:
                     self._outlines.popitem(last=False)
         return found
 
-    def decision(self, one: Listed, outline: Outline, step: EpisodeStep) -> Decision | None:
+    def decision(self, one: Listed, outline: Outline, step: EpisodeStep) -> RecordedDecision | None:
         """One step with its texts; None: its line cannot be read. A line of text has one candidate without numbers."""
         if one.is_whole and not step.is_heard:
             found = _decoded(one.file.lines(step.line, step.line + 1), _Decided)
@@ -245,12 +245,12 @@ class RunEpisodes:
             failure=line.failure,
         )  # fmt: skip
         group = GroupMark(number=0, kind="", size=1, is_flat=False)
-        return Decision(
+        return RecordedDecision(
             turn=line.turn, visit=0, agent=line.agent, role=step.role, group=group, prompt=line.prompt,
             candidates=(said,),
         )  # fmt: skip
 
-    def compared(self, one: Listed, step: EpisodeStep) -> Iterator[tuple[Listed, Decision | None]]:
+    def compared(self, one: Listed, step: EpisodeStep) -> Iterator[tuple[Listed, RecordedDecision | None]]:
         """The same turn in every episode of the task that it is compared with, the episode itself included."""
         for other in self.listed:
             if not other.is_whole or (other.head.step, other.head.task) != (one.head.step, one.head.task):
@@ -337,7 +337,7 @@ class EpisodeIndexes:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, RunEpisodes] = OrderedDict()
 
-    def of(self, run: Run) -> RunEpisodes:
+    def of(self, run: StudioRun) -> RunEpisodes:
         """Those of a run, as they are now."""
         with self._lock:
             found = self._known.setdefault(run.key, RunEpisodes(run))

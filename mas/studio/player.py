@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mas.core.naming import agent_of
-from mas.observe.turn_records import CandidateTurn, Decision
+from mas.observe.turn_records import CandidateTurn, RecordedDecision
 from mas.studio.episodes import SOURCES, EpisodeIndexes, EpisodeStep, Filter, Listed, RunEpisodes
 from mas.studio.paging import page_of, query_of
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 from mas.studio.site import Link, Studio
 
 _NEAR = 30
@@ -144,7 +144,7 @@ def _choices(found: RunEpisodes) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _stage(run: Run, found: RunEpisodes, listed: Listed, wanted: str) -> dict[str, Any]:
+def _stage(run: StudioRun, found: RunEpisodes, listed: Listed, wanted: str) -> dict[str, Any]:
     """What the template shows of an episode at one of its steps, which addresses count from 1."""
     outline, looks = found.outline(listed), run.looks
     steps = outline.steps
@@ -181,7 +181,7 @@ def _siblings(found: RunEpisodes, listed: Listed) -> Sequence[Listed]:
 
 
 def _candidates(
-    run: Run, found: RunEpisodes, listed: Listed, step: EpisodeStep, decision: Decision
+    run: StudioRun, found: RunEpisodes, listed: Listed, step: EpisodeStep, decision: RecordedDecision
 ) -> list[ShownCandidate]:
     """What is compared with each other: the candidates of a decision, or this turn in every episode of the task."""
     several = len(decision.candidates) > 1

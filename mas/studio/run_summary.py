@@ -17,7 +17,7 @@ from mas.observe.report_records import KeyNumber
 from mas.runs.report import command_again
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.run_status import RunStatus
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 
 _LONGEST = 200
 """Characters of a configured name that are shown."""
@@ -35,7 +35,7 @@ class RunRow:
         changed: when its metrics last changed, in words.
     """
 
-    run: Run
+    run: StudioRun
     scenario: str
     algorithm: str
     model: str
@@ -49,7 +49,7 @@ class RunRow:
         return (self.status.changed_s if self.status is not None else None) or 0.0
 
 
-def row_of(run: Run) -> RunRow:
+def row_of(run: StudioRun) -> RunRow:
     """What the list says of a run; never an error."""
     status, problem = None, ""
     try:
@@ -120,7 +120,7 @@ class AdapterRow:
     moved: float | None
 
 
-def adapter_rows(run: Run, columns: MetricColumns) -> Sequence[AdapterRow]:
+def adapter_rows(run: StudioRun, columns: MetricColumns) -> Sequence[AdapterRow]:
     """Every adapter that was trained, with its version and the canary's numbers."""
     names = dict.fromkeys(name.split("/")[1] for name in columns.names if name.startswith(("adapters/", "canary/")))
     versions = _versions(run)
@@ -141,7 +141,7 @@ class _CheckpointState(msgspec.Struct, frozen=True):
     versions: dict[str, int] = {}
 
 
-def _versions(run: Run) -> Mapping[str, int]:
+def _versions(run: StudioRun) -> Mapping[str, int]:
     """Adapter -> version of the latest checkpoint; empty where there is none or it cannot be read."""
     try:
         steps = sorted(path.name for path in (run.path / "checkpoints").glob("step-*"))
@@ -159,7 +159,7 @@ class AgainCommands:
     def __init__(self) -> None:
         self._made: dict[Path, tuple[int, str]] = {}
 
-    def of(self, run: Run) -> str:
+    def of(self, run: StudioRun) -> str:
         """The command, or a comment that says why there is none."""
         try:
             changed = run.file("config.yaml").stat().st_mtime_ns
@@ -171,7 +171,7 @@ class AgainCommands:
             return self._made[run.path][1]
 
 
-def _again(run: Run) -> str:
+def _again(run: StudioRun) -> str:
     try:
         return command_again(load_run_config(run.path, uses=["code", "file"]))
     except MasError as error:

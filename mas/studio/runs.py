@@ -27,7 +27,7 @@ _MOST = 1000
 """Runs that are found."""
 
 
-class Run:
+class StudioRun:
     """One run directory.
 
     Attributes:
@@ -134,17 +134,19 @@ class Runs:
 
     def __init__(self, places: Sequence[Path]) -> None:
         self.places = tuple(places)
-        self._known: dict[str, Run] = {}
+        self._known: dict[str, StudioRun] = {}
         self._lock = threading.Lock()
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[StudioRun]:
         """Every run that is there now, by name."""
         with self._lock:
             found = dict(self._find())
-            self._known = {str(path): self._known.get(str(path)) or Run(path, name) for path, name in found.items()}
+            self._known = {
+                str(path): self._known.get(str(path)) or StudioRun(path, name) for path, name in found.items()
+            }
             return sorted(self._known.values(), key=lambda run: run.name)
 
-    def find(self, key: str) -> Run | None:
+    def find(self, key: str) -> StudioRun | None:
         """The run with this key, None: there is none."""
         with self._lock:
             known = {run.key: run for run in self._known.values()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from mas.studio.metric_columns import MetricColumns
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 
 _OTHER = ("run_dir", "seed")
 """Keys of a configuration that may differ within a group."""
@@ -16,7 +16,7 @@ _OTHER = ("run_dir", "seed")
 class SeedGroup:
     """Runs of one configuration, each with another seed; or a single run."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StudioRun, ...]
 
     @property
     def name(self) -> str:
@@ -34,10 +34,10 @@ class SeedGroup:
         return ", ".join(str(run.option("seed")) for run in self.runs)
 
 
-def seed_groups(runs: Sequence[Run]) -> list[SeedGroup]:
+def seed_groups(runs: Sequence[StudioRun]) -> list[SeedGroup]:
     """The groups in the order of their first runs. A run with a seed that its group has already begins another one: it
     is the same experiment twice, and would make the spread too narrow."""
-    groups: dict[tuple[str, int], list[Run]] = {}
+    groups: dict[tuple[str, int], list[StudioRun]] = {}
     times: dict[tuple[str, str], int] = {}
     for run in runs:
         config = {key: value for key, value in run.config.items() if key not in _OTHER}

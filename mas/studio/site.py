@@ -20,7 +20,7 @@ from mas.endpoint.errors import Refused
 from mas.observe.charts import SERIES_COLOURS
 from mas.observe.progress import format_number
 from mas.studio.leagues import LeagueFile, Leagues
-from mas.studio.runs import Run, Runs
+from mas.studio.runs import Runs, StudioRun
 
 FOLDER = Path(__file__).parent
 HEADERS: Mapping[str, str] = MappingProxyType(
@@ -58,8 +58,8 @@ class Studio:
     Attributes:
         runs: the run directories. leagues: the leagues beside them.
         hosts: names that the server is known by, see `known_hosts`.
-        key: what browsers must send as the password of HTTP Basic authentication; None: everybody on this machine may
-            ask.
+        key: what browsers must send as the password of HTTP Basic authentication; None: all
+            processes on this machine may ask.
         plays: whether people play games here.
         links: the navigation of all pages; run_links: that of the pages of one run.
     """
@@ -81,7 +81,7 @@ class Studio:
         frame = {"studio": self, "path": request.url.path, "run": None}
         return HTMLResponse(self.templates.get_template(template).render(frame | values), status)
 
-    def run_of(self, request: Request) -> Run:
+    def run_of(self, request: Request) -> StudioRun:
         """The run that the path names: `{run}` in a route is its key.
 
         Raises:

@@ -22,7 +22,7 @@ from mas.core.naming import agent_of
 from mas.core.printable import printable, shortened
 from mas.core.records import Line, Scene
 from mas.observe.files import read_lines
-from mas.studio.runs import Run
+from mas.studio.runs import StudioRun
 from mas.studio.site import Link, Studio
 from mas.studio.team_changes import ROLE_FIELDS
 from mas.studio.team_checker import TeamAnswer, TeamChecker, TeamQuestion
@@ -52,7 +52,7 @@ output: executor
 """
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class PlaybackStep(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of an episode: an answer, or the world between two turns, where `agent` is empty.
 
     Attributes:
@@ -96,7 +96,7 @@ class _TeamPages:
         drawn = {run.key: self._drawn(run) for run in runs[:_PREVIEWS]}
         return self._studio.page(request, "teams.html", runs=runs, drawn=drawn, shipped=_groups())
 
-    def _drawn(self, run: Run) -> Markup:
+    def _drawn(self, run: StudioRun) -> Markup:
         """The drawing of a run's team; nothing where it cannot be read, which the run's own page explains."""
         try:
             answer = self._checker.ask(TeamQuestion(text=_team_text(run), prefix=f"{run.key}-"))
@@ -181,7 +181,7 @@ class _TeamPages:
         )
 
 
-def _team_text(run: Run) -> str:
+def _team_text(run: StudioRun) -> str:
     """What the run's team file holds, one character more than is read at most; empty where it cannot be read.
 
     Raises:
@@ -217,7 +217,7 @@ def _groups() -> dict[str, list[str]]:
     return groups
 
 
-def _samples(run: Run) -> list[dict[str, Any]]:
+def _samples(run: StudioRun) -> list[dict[str, Any]]:
     path = run.file(SAMPLES_FILE)
     try:
         if path.stat().st_size > _MOST_SAMPLES:
@@ -257,12 +257,14 @@ def _outcome(sample: Mapping[str, Any]) -> str:
     return ", ".join([*([str(cause)] if (cause := sample.get("cause")) else []), *parts])[:500]
 
 
-def _steps(answer: TeamAnswer, lines: Sequence[Line], scenes: Sequence[Scene], looks: Mapping[str, int]) -> list[Step]:
+def _steps(
+    answer: TeamAnswer, lines: Sequence[Line], scenes: Sequence[Scene], looks: Mapping[str, int]
+) -> list[PlaybackStep]:
     """The world at the beginning, then of every turn its answers and the world after it."""
 
-    def said(line: Line, edges: Sequence[int]) -> Step:
+    def said(line: Line, edges: Sequence[int]) -> PlaybackStep:
         reached = dict.fromkeys(answer.ends[edge] for edge in edges if edge < len(answer.ends))
-        return Step(
+        return PlaybackStep(
             turn=line.turn,
             agent=line.agent,
             look=looks.get(agent_of(line.agent), SERIES - 1) % SERIES,
@@ -273,17 +275,21 @@ def _steps(answer: TeamAnswer, lines: Sequence[Line], scenes: Sequence[Scene], l
             to=", ".join(reached),
         )
 
-    steps = [_world(scene) for scene in scenes if scene.turn < 0][:1] or [Step(turn=-1)]
+    steps = [_world(scene) for scene in scenes if scene.turn < 0][:1] or [PlaybackStep(turn=-1)]
     rest = list(lines)
     for travel in answer.travels:
         steps[-1] = msgspec.structs.replace(steps[-1], edges=" ".join(map(str, travel.began)))
         here, rest = rest[: len(travel.edges)], rest[len(travel.edges) :]
         steps += [said(line, edges) for line, edges in zip(here, travel.edges, strict=True)]
-        steps += [_world(scene) for scene in scenes if scene.turn == travel.turn][:1] or [Step(turn=travel.turn)]
+        steps += [_world(scene) for scene in scenes if scene.turn == travel.turn][:1] or [
+            PlaybackStep(turn=travel.turn)
+        ]
     steps += [said(line, ()) for line in rest]
     last = steps[-1]
     return steps if last.agent or last.text or last.event or not lines else steps[:-1]
 
 
-def _world(scene: Scene) -> Step:
-    return Step(turn=scene.turn, text=shortened(scene.world, _MOST_TEXT), event=shortened(scene.event, _MOST_TEXT))
+def _world(scene: Scene) -> PlaybackStep:
+    return PlaybackStep(
+        turn=scene.turn, text=shortened(scene.world, _MOST_TEXT), event=shortened(scene.event, _MOST_TEXT)
+    )

@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_turn
 
-from mas.config.sampling import WarmStartOptions
+from mas.algorithms.parts.experience.library import Library
+from mas.algorithms.parts.rewards.interaction import paid_together
+from mas.algorithms.parts.warm_start import WarmStartOptions
 from mas.core.concurrency import finished
 from mas.core.engine import AdapterRef
 from mas.core.errors import TrainingError
@@ -33,13 +35,11 @@ from mas.serving.publication import AdapterUpdate, Probe
 from mas.serving.store import AdapterStore
 from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import NO_FILES, Progress, load_checkpoint, save_checkpoint, update_tensors
-from mas.training.experience.library import Library
 from mas.training.learner import Learner
 from mas.training.saved import initial_adapters
-from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
-from mas.training.shaping.interaction import paid_together
+from mas.training.stages import AdapterAssignment
 from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult

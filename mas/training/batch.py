@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mas.config.updates import Aggregation, LossOptions
+from mas.algorithms.parts.losses.tokens import Aggregation, LossOptions
 from mas.core.records import Group, Turn
 from mas.serving.packed_layout import Ids, common, tree_of
 
@@ -48,11 +48,6 @@ def group_of(row: TrainRow) -> Group:
 def trajectory_of(row: TrainRow) -> tuple[str, Group, str]:
     """Rows of one trajectory have this in common."""
     return row.adapter, row.turn.group, row.turn.trajectory
-
-
-def place_of(turn: Turn) -> tuple[int, int]:
-    """Where a turn stands among those of its agent in one episode."""
-    return turn.turn, turn.visit
 
 
 def train_rows(

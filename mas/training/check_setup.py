@@ -8,8 +8,10 @@ write.
 
 from collections.abc import Collection
 
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.names import FAILURE, MODEL, OWN
+from mas.algorithms.parts.rewards.terms import check_costs
 from mas.cluster.registry import check_installed
-from mas.config.algorithm import AlgorithmOptions
 from mas.config.owned import renamed
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
@@ -26,6 +28,7 @@ from mas.training.check_team_options import (
     check_fork,
     check_inherit,
     check_late,
+    check_proposer,
     check_repairs,
     check_seats,
     check_shared,
@@ -37,10 +40,8 @@ from mas.training.check_team_options import (
 from mas.training.check_tinker import check_tinker
 from mas.training.engines import check_published
 from mas.training.opponents import check_opponents
-from mas.training.rewards import FAILURE, MODEL, OWN, check_costs
-from mas.training.schedules import AdapterAssignment
 from mas.training.setup import Setup, trainable_adapters
-from mas.training.shaping.interaction import check_proposer
+from mas.training.stages import AdapterAssignment
 
 _WHY = "what is trained must not depend on who was quick"
 

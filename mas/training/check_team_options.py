@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.options import ModelOptions
 from mas.core.environment import Answered, Named, Tooled
 from mas.core.errors import ConfigError
@@ -285,4 +285,36 @@ def check_answers(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpe
         raise ConfigError(
             f"algorithm.reward.gain is of all turns but the last of an episode, and team {team.name!r} has one turn in "
             f"an episode of {scenario.name!r}: leave it out, or choose a team of more members, or more turns"
+        )
+
+
+def check_proposer(algorithm: AlgorithmOptions, scenario: Scenario, team: TeamSpec) -> None:
+    """Refuse to pay who poses tasks where nobody does or attempts them, and to compare agents of one role of which the
+    team has one.
+
+    Raises:
+        ConfigError: says which option, and what there is.
+    """
+    options, terms = algorithm.reward.proposer, scenario.environment().spec.terms
+    roles = [*team.members().values()]
+    if options is not None and options.role not in roles:
+        raise ConfigError(
+            f"algorithm.reward.proposer.role is {options.role!r}, and team {team.name!r} has no such role. "
+            f"{did_you_mean(options.role, set(roles))} (propose is a scenario with a proposer)"
+        )
+    if options is not None and options.term not in terms:
+        raise ConfigError(
+            f"algorithm.reward.proposer.term is {options.term!r}, and scenario {scenario.name!r} pays no such term. "
+            f"{did_you_mean(options.term, terms)}"
+        )
+    if options is not None and set(roles) == {options.role}:
+        raise ConfigError(
+            f"algorithm.reward.proposer.role is {options.role!r}, and team {team.name!r} has no other role, whose "
+            "attempts could be read: choose a team in which others attempt what it poses"
+        )
+    is_alone = len(set(roles)) == len(roles) and not any(edge.map for edge in team.edges)
+    if algorithm.advantage.key == "episode" and is_alone and algorithm.sampler.mode != "tree":
+        raise ConfigError(
+            f"algorithm.advantage.key=episode compares the agents of one role in an episode, and team {team.name!r} "
+            "has one of each: leave it out, or choose a team in which several agents have one role"
         )

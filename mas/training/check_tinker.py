@@ -8,8 +8,8 @@ distribution, no weights.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions, LoraOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError
 from mas.training.setup import Setup
 

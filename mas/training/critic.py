@@ -17,7 +17,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from mas.config.updates import CriticOptions
+from mas.algorithms.parts.advantages.gae import CriticOptions
 from mas.core.seeds import derive_seed
 from mas.training.batch import MicroBatch, TrainRow, split_minibatches
 from mas.training.batch_tensors import BatchTensors, recomputing

@@ -16,11 +16,11 @@ from mas.core.scenario import Finite
 from mas.core.seeds import derive_seed
 from mas.observe.files import write_directory_atomic
 from mas.training.base import Note, open_base
-from mas.training.rewards import rewards_of
 from mas.training.rollout import SAMPLERS
 from mas.training.saved import saved_adapters
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import Setup
+from mas.training.stages import rewards_of
 from mas.training.updates.preference import preferred, turn_values
 
 

@@ -7,28 +7,26 @@ best of each prompt. Here one round of sampling and one of cross-entropy, then r
 
 import time
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions, WarmStartOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
+from mas.algorithms.parts.warm_start import WarmStartOptions, kept_turns
 from mas.core.concurrency import together
 from mas.core.errors import TrainingError
-from mas.core.records import Episode, Turn
+from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
 from mas.core.tracing import Stopwatch
 from mas.observe.progress import Counted
 from mas.training.adapters import TrainableAdapters
-from mas.training.rewards import rewards_of, total_reward
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
+from mas.training.stages import rewards_of
 from mas.training.step_metrics import step_metrics
-
-_ROUNDING = 1e-9
-"""Of rewards that are sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +115,6 @@ async def _sampled(
         episodes += [episode for group in await together(plays, "task") for episode in group]
         counted("warm start", begin + len(plays), options.tasks)
     return episodes
-
-
-def kept_turns(
-    episodes: Sequence[Episode], roles: Container[str], options: WarmStartOptions, rewards: RewardOptions
-) -> list[Turn]:
-    """The turns to imitate, of these roles, in order; see `WarmStartOptions`."""
-    kept = []
-    for episode in episodes:
-        for turn in episode.turns:
-            is_good = episode.success
-            if options.threshold is not None:
-                is_good = total_reward(turn.rewards, rewards) - options.threshold > -_ROUNDING
-            if is_good and turn.failure is None and turn.role in roles:
-                kept.append(turn)
-    return kept
 
 
 def _nothing_kept(episodes: Sequence[Episode], options: WarmStartOptions, rewards: RewardOptions) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from mas.config.rewards import LateOptions
+from mas.algorithms.parts.rewards.late import LateOptions
 from mas.core.concurrency import together
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ConfigError, RefusedRequest

@@ -14,16 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
-from mas.config.rewards import LateOptions
+from mas.algorithms.parts.advantages.group import members
+from mas.algorithms.parts.rewards.late import LateOptions, LateRewards
+from mas.algorithms.parts.rewards.names import OWN
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Answer, Cost, Episode, Judge, Turn
 from mas.runtime.agents import ModelEndpoint
-from mas.training.advantages.group import members
 from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
-from mas.training.rewards import OWN
 from mas.training.setup import Setup
-from mas.training.shaping.late import LateRewards
 
 
 def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] = MappingProxyType({})) -> Judge:

@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from mas.algorithms.parts.losses.policy import bias_correction, bias_norm
+from mas.algorithms.parts.losses.tokens import LossOptions, Signals, Surrogate, TokenLosses, token_losses
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.logits import Head
 from mas.serving.model import BaseModel
@@ -33,8 +34,6 @@ from mas.training.batch import (
     trajectory_of,
 )
 from mas.training.batch_tensors import BatchTensors, Scores, recomputing
-from mas.training.losses.policy import bias_correction, bias_norm
-from mas.training.losses.tokens import Signals, Surrogate, TokenLosses, token_losses
 from mas.training.optimiser import adamw, check_gradients, gradient_norms, optimiser_tensors, restore_optimiser, set_lr
 from mas.training.packing_check import check_packed, short_rows, tolerance_of
 from mas.training.step_metrics import MetricAccumulator, Metrics

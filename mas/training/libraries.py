@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from mas.algorithms.parts.experience.editor import Editor, Plain, Proposal, QuoteEditor, groups_of
+from mas.algorithms.parts.experience.library import Edited, Library, Limits, apply_operations, described, read_library
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError
 from mas.core.naming import local_name
@@ -23,13 +25,10 @@ from mas.roles.experiences import taught, unlearned
 from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer
-from mas.training.experience.editor import Editor, Plain, Proposal, QuoteEditor, groups_of
-from mas.training.experience.language import LanguageEditor
-from mas.training.experience.library import Edited, Library, Limits, apply_operations, described, read_library
-from mas.training.rewards import rewards_of
-from mas.training.schedules import AdapterAssignment
+from mas.training.language_editor import LanguageEditor
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
+from mas.training.stages import AdapterAssignment, rewards_of
 from mas.training.updates.update import UpdateResult
 
 FOLDER = "experiences"

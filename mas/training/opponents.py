@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.sampling import SELF, OpponentsOptions
+from mas.algorithms.parts.opponents import SELF, OpponentRecord, OpponentsOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.naming import agent_of, did_you_mean
 from mas.core.records import Episode
@@ -56,24 +56,6 @@ class Matchup(NamedTuple):
 
     opponent: str
     seats: tuple[str, ...]
-
-
-class OpponentRecord(msgspec.Struct):
-    """Games against one opponent: how many, and running means of the learner's points and payoff, which forget.
-
-    `weight`: what the sums are divided by.
-    """
-
-    games: int = 0
-    weight: float = 0.0
-    points: float = 0.0
-    payoff: float = 0.0
-
-    def add(self, points: float, payoff: float, decay: float) -> None:
-        self.games += 1
-        self.weight = decay * self.weight + 1
-        self.points = decay * self.points + points
-        self.payoff = decay * self.payoff + payoff
 
 
 class Opponents:

@@ -22,11 +22,11 @@ import msgspec
 import safetensors.torch
 from torch import Tensor
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.cluster.contract import Cluster
 from mas.cluster.handle import Handle
 from mas.cluster.records import Ref
 from mas.config.options import LearnerOptions, WorkerOptions
-from mas.config.updates import LossOptions
 from mas.core.concurrency import together
 from mas.core.errors import CallExpired, ClusterError, TrainingError, WorkerLost
 from mas.serving.model import BaseModel

@@ -23,21 +23,21 @@ from typing import Protocol
 import msgspec
 from torch import Tensor
 
-from mas.config.rewards import RewardModelOptions
-from mas.config.updates import CriticOptions
-from mas.core.records import Episode, Group
-from mas.core.seeds import derive_seed
-from mas.training.batch import TrainRow, place_of, train_rows, trajectory_of
-from mas.training.critic import Critic, Values
-from mas.training.learner import Learner, Logprobs
-from mas.training.optimiser import kept_tensors, restore_kept
-from mas.training.shaping.transforms import (
+from mas.algorithms.parts.advantages.gae import CriticOptions
+from mas.algorithms.parts.rewards.transforms import (
+    RewardModelOptions,
     estimator_loss,
     preference_gradient,
     preference_loss,
     step_rewards,
     trajectory_score,
 )
+from mas.core.records import Episode, Group
+from mas.core.seeds import derive_seed
+from mas.training.batch import TrainRow, train_rows, trajectory_of
+from mas.training.critic import Critic, Values
+from mas.training.learner import Learner, Logprobs
+from mas.training.optimiser import kept_tensors, restore_kept
 from mas.training.step_metrics import MetricAccumulator, Metrics
 from mas.training.updates.preference import LIKELIHOOD
 
@@ -105,7 +105,7 @@ def trajectories_of(episodes: Sequence[Episode], adapter_of: Mapping[str, str]) 
     for episode in episodes:
         rows = train_rows(episode.turns, [0.0] * len(episode.turns), adapter_of, aggregation="token_mean", max_length=1)
         own: dict[tuple[str, Group, str], list[TrainRow]] = {}
-        for row in sorted(rows, key=lambda row: place_of(row.turn)):
+        for row in sorted(rows, key=lambda row: row.turn.place):
             own.setdefault(trajectory_of(row), []).append(row)
         found += [Trajectory(tuple(said), episode.success) for said in own.values()]
     return found

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.interaction import paid_proposers
+from mas.algorithms.parts.sampling.selection import Selected, SuccessReplay, filtered
+from mas.algorithms.parts.schedules import Horizon
 from mas.core.concurrency import together
 from mas.core.errors import CheckpointError, TrainingError
 from mas.core.records import Cost, Episode
@@ -17,15 +20,12 @@ from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.training.opponents import FILE as OPPONENTS
 from mas.training.opponents import Matchup, Opponents
-from mas.training.rewards import rewards_of
 from mas.training.sampling.entropy_tree import EntropyTreeSampler
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.sampling.parallel import ParallelSampler
-from mas.training.sampling.selection import Selected, SuccessReplay, filtered
 from mas.training.sampling.tree import TreeSampler
-from mas.training.schedules import Horizon
 from mas.training.setup import Setup
-from mas.training.shaping.interaction import paid_proposers
+from mas.training.stages import rewards_of
 from mas.training.task_batch import PlayedGroups, TaskBatch, TaskOrder, TaskPlayer
 from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
 

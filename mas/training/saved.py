@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.experience.library import Library
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.servers import STEP
 from mas.config.trust import check_links
 from mas.core.errors import CheckpointError, ConfigError, RunDirectoryError
@@ -22,7 +23,6 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.base import Note, open_base
 from mas.training.checkpoint import checkpoint_steps, list_checkpoints, step_of, verify_checkpoint
-from mas.training.experience.library import Library
 from mas.training.libraries import FOLDER, read_libraries
 from mas.training.published import check_base
 from mas.training.session import Shared, TeamSession, open_team

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.custom_algorithm import CustomAlgorithm
 from mas.config.options import EngineOptions, LearnerOptions, ModelOptions, TraceOptions, TrainOptions, WorkerOptions
 from mas.config.servers import PeerOptions

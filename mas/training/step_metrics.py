@@ -20,14 +20,13 @@ import msgspec
 import torch
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.group import group_statistics
+from mas.algorithms.parts.losses.off_policy import MASKED
+from mas.algorithms.parts.losses.policy import importance_statistics
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.core.environment import mean_measures
 from mas.core.records import Episode, Turn
-from mas.training.advantages.group import group_statistics
-from mas.training.losses.off_policy import MASKED
-from mas.training.losses.policy import importance_statistics
-from mas.training.rewards import total_reward
 from mas.training.updates.update import UpdateResult
 
 Metrics = dict[str, float]

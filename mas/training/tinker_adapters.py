@@ -15,6 +15,8 @@ from typing import Any
 
 import tinker
 
+from mas.algorithms.parts.experience.library import Library
+from mas.algorithms.parts.rewards.interaction import paid_together
 from mas.core.concurrency import finished, together
 from mas.core.errors import CheckpointError
 from mas.core.records import Episode
@@ -23,12 +25,10 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.remote_tinker import TinkerEngine, service_errors
 from mas.training.check_tinker import trained_layers
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
-from mas.training.experience.library import Library
 from mas.training.saved import TINKER_FILE, saved_at_tinker
-from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
-from mas.training.shaping.interaction import paid_together
+from mas.training.stages import AdapterAssignment
 from mas.training.tinker_learner import TinkerLearner
 from mas.training.updates.policy_gradient import PolicyGradient
 from mas.training.updates.update import UpdateResult

@@ -18,8 +18,9 @@ import tinker
 import torch
 from tinker import types
 
+from mas.algorithms.parts.losses.policy import LIMIT
+from mas.algorithms.parts.losses.tokens import LossOptions, Signals, token_losses
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.publication import TOLERANCE
 from mas.serving.remote_tinker import TinkerEngine, service_errors
@@ -27,8 +28,6 @@ from mas.training.adapters import check_sampled
 from mas.training.batch import TrainRow, split_minibatches, trajectory_of
 from mas.training.check_tinker import TinkerLoss, tinker_loss
 from mas.training.learner import Logprobs
-from mas.training.losses.policy import LIMIT
-from mas.training.losses.tokens import Signals, token_losses
 from mas.training.step_metrics import MetricAccumulator, Metrics
 
 _EPS = 1e-8

@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from mas.algorithms.parts.experience.library import Library
 from mas.core.records import Episode
 from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress
-from mas.training.experience.library import Library
-from mas.training.schedules import AdapterAssignment
 from mas.training.session import TeamSession
+from mas.training.stages import AdapterAssignment
 from mas.training.updates.update import UpdateResult
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from mas.algorithms.parts.experience.library import Library
 from mas.core.errors import TrainingError
 from mas.core.records import NO_COST, Cost, Episode, Judge, cost_metrics, cost_of
 from mas.core.tracing import Stopwatch, measuring, phase, traced_rollout, traced_step
@@ -25,17 +26,16 @@ from mas.training.adapters import TrainableAdapters
 from mas.training.check_setup import check_processes, check_staleness
 from mas.training.checkpoint import Progress, checkpoint_at, list_checkpoints
 from mas.training.evaluate import SHOWN_TASKS, Evaluation, evaluate
-from mas.training.experience.library import Library
 from mas.training.imitation import warm_start
 from mas.training.in_flight import BatchesInFlight
 from mas.training.late_terms import LateTerms, find_judge
 from mas.training.libraries import TrainableLibraries
 from mas.training.opponents import Pool, open_opponents
 from mas.training.processes import OpenProcesses, Processes
-from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
 from mas.training.session import Opening, TeamSession, open_team
 from mas.training.setup import TrainSetup, plan_tasks
+from mas.training.stages import rewards_of
 from mas.training.step_metrics import step_metrics
 from mas.training.tasks.plan import TaskPlan
 from mas.training.trainable import Trainable

@@ -5,13 +5,20 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.group import members
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.core.records import Episode, Group, Turn
-from mas.observe.turn_records import CandidateTurn, Decision, EpisodeHead, GroupMark, RecordedEpisode, write_step
+from mas.observe.turn_records import (
+    CandidateTurn,
+    EpisodeHead,
+    GroupMark,
+    RecordedDecision,
+    RecordedEpisode,
+    write_step,
+)
 from mas.serving.detokenizer import Detokenizer
-from mas.training.advantages.group import members
-from mas.training.rewards import rewards_of, total_reward
 from mas.training.setup import Setup
+from mas.training.stages import rewards_of
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -107,7 +114,7 @@ def _episode(
         opponent=episode.opponent,
     )
     decisions = tuple(
-        Decision(
+        RecordedDecision(
             turn=first.turn,
             visit=first.visit,
             agent=first.agent,

@@ -25,7 +25,7 @@ from benchmarks.learner.rows import distinct_tokens, make_rows, useful_tokens
 from benchmarks.learner.run import bench_learner
 from benchmarks.models import peft_model, write_adapters
 from benchmarks.result import Result
-from mas.config.updates import LossOptions
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow

@@ -18,7 +18,7 @@ from mas.config.load import load_config
 from mas.core.host import ProcessId, this_process
 from mas.observe.files import write_json_file
 from mas.observe.run_directory import RunDirectory
-from mas.runs.cluster_status import RunStatus, run_status, watch_status
+from mas.runs.cluster_status import ClusterRunStatus, run_status, watch_status
 from mas.training.cluster_status import BatchStatus, ClusterStatus
 
 Mas = Callable[..., Any]
@@ -148,7 +148,7 @@ def test_what_is_no_run_is_one_line(mas: Mas, tmp_path: Path) -> None:
     assert "holds no run" in ran.err
 
 
-def following(found: list[str], run: Path) -> Iterator[RunStatus]:
+def following(found: list[str], run: Path) -> Iterator[ClusterRunStatus]:
     for ended in found:
         write(run, ended=ended)
         yield run_status(run)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mas.cluster import Cluster, ClusterOptions, Ref, ResourceRequest
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.records import Done, HeartbeatReply, Outcome, WorkerSpec
 from mas.core.errors import CallExpired
 
 
-class SlowLink(Link):
+class SlowLink(WorkerLink):
     """A process that runs from `start` to `kill`, which takes so many turns; its first `expiring` calls expire."""
 
     def __init__(self, *, hangs: bool = False, expiring: int = 0, turns: int = 1) -> None:
@@ -65,7 +65,7 @@ class LinkedCluster(Cluster):
     async def _reserve(self, requests: Sequence[ResourceRequest]) -> None:
         raise NotImplementedError
 
-    def _link(self, name: str, spec: WorkerSpec) -> Link:
+    def _link(self, name: str, spec: WorkerSpec) -> WorkerLink:
         return next(self.left)
 
 

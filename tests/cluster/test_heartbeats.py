@@ -8,13 +8,13 @@ from cluster_cases import until
 
 from mas.cluster import ClusterOptions
 from mas.cluster.handle import Handle
-from mas.cluster.link import Link
+from mas.cluster.link import WorkerLink
 from mas.cluster.records import Done, HeartbeatReply, Outcome, Ref, WorkerSpec
 
 HUNG_S = 0.2
 
 
-class Heart(Link):
+class Heart(WorkerLink):
     """`stands_still`: while the first heartbeat is asked for, this process does nothing for a second, and the answer
     comes right after it; all others come at once. Otherwise none ever comes. `start_s`: how long it does nothing while
     the worker starts."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.load import load_config, presets
 from mas.core.errors import ConfigError
 

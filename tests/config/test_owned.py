@@ -8,8 +8,8 @@ import pytest
 import yaml
 from mixed import mixed
 
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.registry import SHIPPED, find_algorithm
-from mas.config.algorithm import AlgorithmOptions
 from mas.config.load import leaves, load_config, overrides_of, presets
 from mas.config.owned import OWNED, is_owned
 from mas.config.stored_run import load_run_config

@@ -6,7 +6,8 @@ from typing import get_args
 import pytest
 from pages import ROOT, blocks, read
 
-from mas.config.algorithm import AdvantageOptions, StepOptions
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions
+from mas.algorithms.parts.advantages.steps import StepOptions
 
 PAGE = "docs/advantages.md"
 

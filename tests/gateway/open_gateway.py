@@ -15,7 +15,7 @@ from mas.core.scenario import Pick
 from mas.endpoint.command import Entrance
 from mas.endpoint.models import RoleModel
 from mas.gateway.queue import EpisodeQueue
-from mas.gateway.recorder import EpisodeRecorder
+from mas.gateway.recorder import GatewayRecorder
 from mas.gateway.serving import GatewayLimits, gateway_app
 from mas.scenarios.program import ListedProgramScenario, ProgramOptions, ProgramScenario
 from mas.testing.scripted import Answer, ScriptedEngine
@@ -95,7 +95,7 @@ async def open_gateway(
         idle_s=limits.idle_s,
         now=lambda: now[0],
     )
-    recorder = EpisodeRecorder(queue, {"finder": 1.0, "reader": 0.7}, limits.wait_s)
+    recorder = GatewayRecorder(queue, {"finder": 1.0, "reader": 0.7}, limits.wait_s)
     models = {role: RoleModel(chats=True, max_tokens=200, most_tokens=200) for role in ROLES}
     app = gateway_app(offer(engine, models), queue, recorder, Entrance(), limits)
     async with client(app) as http:

@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from mas.gateway.client import Episode, Gateway
+from mas.gateway.client import Gateway, GatewayEpisode
 from mas.scenarios.relay import KEYS, make
 
 ROLES = ("planner", "executor")
-Played = Callable[[Episode], None]
+Played = Callable[[GatewayEpisode], None]
 
 
 def write_tasks(path: Path, train: int, held_out: int) -> Path:
@@ -42,7 +42,7 @@ def post(url: str, content: Mapping[str, Any], **headers: str) -> dict[str, Any]
         return found
 
 
-def say(episode: Episode, role: str, prompt: str, **more: Any) -> dict[str, Any]:
+def say(episode: GatewayEpisode, role: str, prompt: str, **more: Any) -> dict[str, Any]:
     """What a role says, as the endpoint answers it."""
     body = {"model": role, "messages": [{"role": "user", "content": prompt}], "max_tokens": 1, **more}
     return post(f"{episode.base_url}/chat/completions", body)
@@ -53,7 +53,7 @@ def text_of(answer: Mapping[str, Any]) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-def play_relay(episode: Episode) -> None:
+def play_relay(episode: GatewayEpisode) -> None:
     """One episode: the team is paid for an executor that says 7, the planner alone besides for a c."""
     row = episode.task
     sent = text_of(say(episode, "planner", f"P{row['goal']}>"))

@@ -13,7 +13,7 @@ from served import serving
 from trained_program import train_program
 
 from mas.config.options import ModelOptions
-from mas.gateway.client import Episode, Gateway, GatewayError
+from mas.gateway.client import Gateway, GatewayEpisode, GatewayError
 
 KEY = "s3cret-of-the-gateway"
 
@@ -88,7 +88,7 @@ def test_what_a_program_says_in_an_episode_with_the_openai_client_streams_and_fo
 ) -> None:
     """Answers that follow a form are learned from with the probabilities that the form leaves."""
 
-    def play(episode: Episode) -> None:
+    def play(episode: GatewayEpisode) -> None:
         with openai.OpenAI(base_url=episode.base_url, api_key="none") as client:
             said = client.chat.completions.create(
                 model="planner",
@@ -142,7 +142,7 @@ def test_a_program_with_tasks_of_its_own_is_trained_without_evaluation(
 def test_programs_that_crash_stop_nothing(options: list[str], tmp_path: Path) -> None:
     crashes = count()
 
-    def play(episode: Episode) -> None:
+    def play(episode: GatewayEpisode) -> None:
         say(episode, "planner", "PA>")
         if next(crashes) % 3 == 0:
             raise ZeroDivisionError("the program broke")

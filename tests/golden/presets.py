@@ -21,7 +21,10 @@ from golden.rollouts import Cast, Facts, entropy_tree, full_tree, one_each, para
 from torch import Tensor
 from torch.optim import AdamW
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.experience.editor import QuoteEditor
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.interaction import paid_proposers
+from mas.algorithms.parts.sampling.selection import filtered
 from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config
 from mas.config.options import Config, LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
@@ -33,13 +36,10 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel, load_base
 from mas.training.adapters import TrainableAdapters
 from mas.training.base import tiny_base
-from mas.training.experience.editor import QuoteEditor
 from mas.training.libraries import TrainableLibraries
-from mas.training.rewards import rewards_of
 from mas.training.rollout import Rollout
-from mas.training.sampling.selection import filtered
 from mas.training.setup import TrainSetup, compiled
-from mas.training.shaping.interaction import paid_proposers
+from mas.training.stages import rewards_of
 
 MODEL = ModelOptions(
     tiny=TinyOptions(

@@ -16,6 +16,7 @@ from mixed import mixed
 from parts import SKILLED
 from watched import Seen
 
+from mas.algorithms.parts.opponents import OpponentRecord
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.config.stored_run import load_run_config
@@ -23,9 +24,8 @@ from mas.config.trust import remember
 from mas.core.environment import Environment, Task
 from mas.core.errors import CheckpointError, ConfigError, MasError, RunDirectoryError
 from mas.core.records import Episode
-from mas.league import opponents as league_opponents
 from mas.league.match import LeagueMember, chance_of
-from mas.league.opponents import LeaguePool, open_pool
+from mas.league.opponents import LeaguePool, Scripted, open_pool
 from mas.league.players import open_players
 from mas.league.store import LeagueStore
 from mas.league.stored_sources import accesses_of_player
@@ -34,7 +34,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.training.opponents import Matchup, OpponentRecord, open_opponents, payoffs_of, points_of
+from mas.training.opponents import Matchup, open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
@@ -367,7 +367,7 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
         time.sleep(0.3)
         return "Pass"
 
-    monkeypatch.setattr(league_opponents, "scripted", lambda source, world: league_opponents.Scripted(slow))
+    monkeypatch.setattr("mas.league.opponents.scripted", lambda source, world: Scripted(slow))
     pool, ticks = pool_of(f"{OPPONENTS}.players.tree=mcts:50"), 0
     game = pool.world.open()
     game.reset(Task(id="t", seed=1))

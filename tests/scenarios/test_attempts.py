@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from mas.algorithms.parts.sampling.attempts import AttemptOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import AttemptOptions
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import ConfigError
 from mas.core.role import View

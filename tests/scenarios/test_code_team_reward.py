@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from code_team_parts import SUM, act, world
 
+from mas.algorithms.parts.advantages.group import group_advantages
 from mas.core.environment import Move, Reward
 from mas.core.messages import Action, Failure, Payload, joint_action
 from mas.scenarios.code_team import CodeEnvironment, CodeReward
 from mas.scenarios.code_team.language import DIGITS, Function, run
 from mas.testing.reward import RewardContract
-from mas.training.advantages.group import group_advantages
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["01_at_grpo"]
 MEMBERS_SAY = {"coder": ("+2", "*7", "+3"), "tester": ("13", "14", "20")}

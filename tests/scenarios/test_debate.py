@@ -11,9 +11,9 @@ from conftest import BaseFor
 from parts import SKILLED
 from watched import Seen
 
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Note, Payload, joint_action
@@ -37,7 +37,6 @@ from mas.scenarios.debate import (
 )
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import total_reward
 from mas.training.trainer import Trainer
 
 SIZES = SCENARIOS["debate"].sizes

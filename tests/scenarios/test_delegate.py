@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Move, Observation, Reward, Task
@@ -33,7 +34,6 @@ from mas.scenarios.delegate import (
 from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["05_matpo"]
 LETTERS = DelegateCase(

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from parts import runtime_of, sample, turns_of
 
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.records import Turn
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.delegate import DelegateCase, DelegateEnvironment, value

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from mas.algorithms.parts.rewards.names import FAILURE, OWN
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Feedback, Note, Payload, joint_action
 from mas.core.scenario import Scenario
@@ -35,7 +36,6 @@ from mas.scenarios.discussion import (
 )
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import FAILURE, OWN, total_reward
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["08_comas"]
 SIZES = SCENARIOS["discussion"].sizes

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Note, Payload, Plan
 from mas.graph.plan import compile_team
@@ -31,7 +31,6 @@ from mas.scenarios.retrieval.environment import (
 from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import total_reward
 
 ORACLE: dict[str, float] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["26_mmoa_rag"]
 DOCUMENTS = ("b 1 9", "a 3 7", "b 2 8", "a 1 5", "a 4 2", "b 3 0", "c 1 1", "d 1 1")

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.names import OWN
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Move, Reward, Task
@@ -33,7 +35,7 @@ from mas.scenarios.safe_reply.environment import (
 from mas.scenarios.safe_reply.requests import ANSWERS, UserRequest
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
-from mas.training.rewards import OWN, rewards_of, total_reward
+from mas.training.stages import rewards_of
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["02_waltzrl"]
 WORDS = {"style": "words"}

@@ -6,9 +6,11 @@ from functools import cache
 import pytest
 from parts import runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.terms import total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Plan
 from mas.core.records import Episode
@@ -20,9 +22,8 @@ from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.rewards import rewards_of, total_reward
 from mas.training.rollout import SAMPLERS
+from mas.training.stages import rewards_of
 
 PARALLEL = SamplerOptions.model_validate({"mode": "parallel", "candidates": 4})
 TASKS = range(6)

@@ -20,7 +20,7 @@ from mas.api.train import class_name
 from mas.config.checks import BRIDGES
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import TaskOptions
+from mas.config.tasks import TaskOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError, EnvironmentFault, TrustError
 from mas.core.role import RoleSpec

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 from parts import runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.terms import total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.messages import Action, Failure, Payload, Plan, joint_action
 from mas.core.records import Episode
@@ -32,8 +34,6 @@ from mas.scenarios.world import FolderScenario
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.rewards import total_reward
 from mas.training.rollout import SAMPLERS
 
 TABLE = (1, 2, 3, 4, 5, 6)

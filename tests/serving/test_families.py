@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions, LoraOptions, ModelOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import ModelError
 from mas.serving.forward import _shares
 from mas.serving.model import BaseModel, load_base, tiny_tokenizer

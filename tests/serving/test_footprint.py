@@ -8,8 +8,8 @@ import torch
 from conftest import BaseFor
 from parts import make_turn
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.engine import Request, Sampling
 from mas.core.errors import ModelError
 from mas.core.host import free_memory, gib

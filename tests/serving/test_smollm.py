@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mas import scenarios
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config, presets
 from mas.config.options import LearnerOptions, LoraOptions, ModelOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import ModelError, NotServed
 from mas.serving import attention, model_sources
 from mas.serving.model import BaseModel, load_base

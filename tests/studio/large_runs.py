@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from mas.core.records import Line, Scene
-from mas.observe.turn_records import CandidateTurn, Decision, EpisodeHead, GroupMark, step_file
+from mas.observe.turn_records import CandidateTurn, EpisodeHead, GroupMark, RecordedDecision, step_file
 
 TOKENS = 40
 
@@ -27,12 +27,14 @@ def candidate(index: int, text: str = "a few words ", **changes: object) -> Cand
     return msgspec.structs.replace(plain, **changes)
 
 
-def decision(turn: int, candidates: int = 4, *, agent: str = "solver", prompt: str = "What now? " * 80) -> Decision:
+def decision(
+    turn: int, candidates: int = 4, *, agent: str = "solver", prompt: str = "What now? " * 80
+) -> RecordedDecision:
     """One decision of a role `solver`."""
     group = GroupMark(number=turn, kind="decision", size=candidates, is_flat=turn == 1)
     flat = {"returned": 0.5, "advantage": 0.0} if turn == 1 else {}
     own = tuple(candidate(number, **flat) for number in range(candidates))
-    return Decision(turn=turn, visit=0, agent=agent, role="solver", group=group, prompt=prompt, candidates=own)
+    return RecordedDecision(turn=turn, visit=0, agent=agent, role="solver", group=group, prompt=prompt, candidates=own)
 
 
 def line(name: str, record: object) -> bytes:

@@ -15,7 +15,7 @@ from studio_site import studio_over
 
 from mas.config.load import load_config
 from mas.observe.files import JsonLines
-from mas.observe.turn_records import DECISION, HEAD, Decision, EpisodeHead, step_file
+from mas.observe.turn_records import DECISION, HEAD, EpisodeHead, RecordedDecision, step_file
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
@@ -78,11 +78,13 @@ async def shown(page: Any, number: int) -> None:
     await page.locator(f"#goto[value='{number}']").wait_for()
 
 
-def records(run: Path, step: int) -> tuple[list[EpisodeHead], list[Decision]]:
+def records(run: Path, step: int) -> tuple[list[EpisodeHead], list[RecordedDecision]]:
     lines = step_file(run, step).read_bytes().splitlines()
     heads = [msgspec.json.decode(line, type=dict[str, EpisodeHead])["episode"] for line in lines if line[:11] == HEAD]
     return heads, [
-        msgspec.json.decode(line, type=dict[str, Decision])["decision"] for line in lines if line[:12] == DECISION
+        msgspec.json.decode(line, type=dict[str, RecordedDecision])["decision"]
+        for line in lines
+        if line[:12] == DECISION
     ]
 
 

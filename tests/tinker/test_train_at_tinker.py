@@ -14,9 +14,9 @@ from rich.console import Console
 from rows import batch_of
 from tinker_server_thread import RunningTinker
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.load import load_config
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.engine import AdapterRef, Engine
 from mas.core.errors import ConfigError, EngineError, TrainingError, UnknownAdapter
 from mas.observe.metrics import read_metrics

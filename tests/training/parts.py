@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from loud import loud_adapter
 
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.memory import MemoryBus
-from mas.config.algorithm import AdvantageOptions
 from mas.config.options import Config, LoraOptions, ModelOptions, TinyOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.engine import AdapterRef, Engine
 from mas.core.records import Episode, Group, Turn
 from mas.core.scenario import Scenario
@@ -24,7 +24,6 @@ from mas.runs.resolve import resolve
 from mas.runtime.team import TeamRuntime
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.rollout import SAMPLERS
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import trainable_adapters

@@ -8,8 +8,8 @@ from loud import loud_adapter
 from parts import make_turn
 from torch import Tensor
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.records import Turn
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.forward import ScoredRow, completion_logits

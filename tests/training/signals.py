@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mas.config.updates import LossOptions
-from mas.training.losses.tokens import Signals, TokenLosses, token_losses
+from mas.algorithms.parts.losses.tokens import LossOptions, Signals, TokenLosses, token_losses
 
 
 def signals_of(

@@ -13,7 +13,7 @@ from between import until
 from mosquitto import Mosquitto
 
 import mas.scenarios.relay
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.options import Config, ScenarioOptions
 from mas.core.engine import Generation, Request
 from mas.core.scenario import Scenario

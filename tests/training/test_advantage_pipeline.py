@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 from parts import make_turn
 
-from mas.config.algorithm import AdvantageOptions
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.group import RunningBaseline
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, Known, turn_advantages
+from mas.algorithms.parts.advantages.steps import Anchor
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.selection import ToolUse
 from mas.core.records import Turn, facts_of
-from mas.training.advantage_pipeline import Known, turn_advantages
-from mas.training.advantages.group import Running
-from mas.training.advantages.steps import Anchor
 from mas.training.batch import token_weights
-from mas.training.rewards import total_reward
-from mas.training.sampling.episode_facts import ToolUse
 
 BASELINES = ORACLES["28_baselines"]
 
@@ -158,11 +156,11 @@ def test_workers_have_the_advantage_of_the_rollout_that_called_them() -> None:
 def test_a_running_baseline_is_read_before_it_is_updated_and_goes_on() -> None:
     oracle = ORACLES["04_spiral_rae"]
     options = AdvantageOptions(key="role", baseline="running", scale="none")
-    running, found = Running(0.95), []
+    running, found = RunningBaseline(0.95), []
     for number, (value, role) in enumerate(zip(oracle["returns"], oracle["roles"], strict=True)):
         turn = make_turn(role=f"seat{role}", group=f"g{number}", trajectory="t", rewards={"team.won": value})
         found += turn_advantages([turn], RewardOptions(), options, running=running)
-        running = Running(0.95, dict(running.state()))
+        running = RunningBaseline(0.95, dict(running.state()))
     assert found == near(oracle["adv_read_then_update"])
 
 

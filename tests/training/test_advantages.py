@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.training.advantages.group import group_advantages, group_statistics
+from mas.algorithms.parts.advantages.group import group_advantages, group_statistics
 
 REWARDS = st.lists(st.tuples(st.sampled_from("abc"), st.floats(-4, 4, width=16)), min_size=1, max_size=24)
 

@@ -6,10 +6,12 @@ from itertools import combinations
 import pytest
 from parts import runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.advantages.steps import Anchor
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, anchor_of
 from mas.core.records import Turn
 from mas.core.role import RoleSpec
@@ -18,8 +20,6 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.steps import Anchor
 
 PATH = {"size": 3, "walls": 0, "max_turns": 8}
 ANCHORED = ("plan_path", "sokoban", "sudoku", "retrieval", "tool_use", "math_team", "market")
@@ -164,7 +164,7 @@ async def test_gigpo_gives_almost_every_turn_of_a_walk_companions_to_be_compared
 def test_the_kl_of_step_algorithms_pulls_back_however_far_a_token_has_gone(name: str) -> None:
     import torch
 
-    from mas.training.losses.policy import kl
+    from mas.algorithms.parts.losses.policy import kl
 
     loss = load_config([f"algorithm={name}", "scenario=plan_path"]).algorithm.loss
     logprobs = torch.tensor([-4.0], requires_grad=True)

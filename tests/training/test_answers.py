@@ -15,11 +15,14 @@ from parts import SKILLED, crew_of, make_turn, runtime_of, turns_of
 from pydantic import ValidationError
 
 import mas.serving.transformers_engine as served
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, Known, turn_advantages
+from mas.algorithms.parts.advantages.steps import AnswerKnowledge, Wave
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.rewards.transforms import EntityRate, match_rate
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Answered, Named
 from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn, facts_of
@@ -30,12 +33,9 @@ from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.check_setup import check_trainable
-from mas.training.sampling.episode_facts import AnswerKnowledge, EntityRate, Wave
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession
-from mas.training.shaping.transforms import match_rate
 from mas.training.trainer import Trainer
 
 IGPO, ENTITIES = ORACLES["14_igpo"], ORACLES["33_e_grpo"]

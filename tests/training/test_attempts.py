@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from parts import SKILLED, groups_of, make_turn, runtime_of, turns_of
 from test_trainer import train
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.attempts import by_attempt, repaired
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import Config, ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
@@ -27,11 +29,8 @@ from mas.runs.resolve import configured_scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_team_options import check_repairs
-from mas.training.rewards import total_reward
 from mas.training.rollout import SAMPLERS
-from mas.training.sampling.attempts import by_attempt, repaired
 from mas.training.updates.preference import preferred, turn_values
 
 REFINE = ScenarioOptions(name="refine")

@@ -12,8 +12,8 @@ from conftest import SMALL, BaseFor
 from loud import loud_adapter
 from msgspec.structs import replace as replace_turn
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import NotServed
 from mas.serving.forward import ScoredRow, completion_logprobs
 from mas.serving.model import BaseModel

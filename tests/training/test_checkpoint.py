@@ -9,8 +9,8 @@ from conftest import BaseFor
 from loud import loud_adapter
 from parts import SKILLED, make_turn
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions, LoraOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import CheckpointError
 from mas.core.records import Cost
 from mas.observe.files import remove_leftovers

@@ -7,13 +7,13 @@ import pytest
 from conftest import BaseFor
 from parts import SKILLED, crew_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.pipeline import Known, turn_advantages
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
 from mas.scenarios import build_scenario
-from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.check_team_options import check_turns
 
 PATH = {"name": "plan_path", "options": {"size": 3, "walls": 1, "max_turns": 4}}

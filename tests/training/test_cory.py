@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mixed import mixed
 from parts import SKILLED, make_turn
 
+from mas.algorithms.parts.rewards.interaction import paid_together
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
@@ -20,7 +21,6 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.shaping.interaction import paid_together
 from mas.training.trainer import Trainer
 from mas.training.updates.update import UpdateResult
 

@@ -6,7 +6,8 @@ from parts import SKILLED, turns_of
 from pydantic import ValidationError
 from watched import Seen
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
@@ -15,7 +16,6 @@ from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.training.check_setup import check_trainable
-from mas.training.rewards import total_reward
 from mas.training.trainer import Trainer
 
 FEW = (

@@ -11,11 +11,10 @@ from loud import loud_adapter
 from parts import SKILLED
 from rows import ROLES, copy_of, gradients, is_same, learner_of, near, rows_of
 
+from mas.algorithms.parts.advantages.gae import CriticOptions, explained_variance
 from mas.config.options import LearnerOptions
-from mas.config.updates import CriticOptions
 from mas.core.errors import CheckpointError, TrainingError
 from mas.serving.model import BaseModel
-from mas.training.advantages.gae import explained_variance
 from mas.training.batch import TrainRow
 from mas.training.critic import Critic, value_loss
 

@@ -7,10 +7,10 @@ from oracles import ORACLES, near
 from parts import SKILLED, make_turn
 from rows import batch_of, learner_of
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
 from mas.config.load import load_config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Turn
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.updates.policy_gradient import PolicyGradient
 
 EAPO = ORACLES["35_eapo"]

@@ -10,20 +10,19 @@ from oracles import ORACLES, near
 from parts import runtime_of
 from words import SOLO, WAVE, Free, Letters, Script, UncertainEngine, WordWorld
 
-from mas.config.algorithm import AdvantageOptions, TreeOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
+from mas.algorithms.parts.advantages.entropy_trees import TreeEnds
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
+from mas.algorithms.parts.advantages.tree import Node, TreeOptions, node_values
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.branching import whole_rollouts
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.core.environment import Task
 from mas.core.errors import EngineError
 from mas.core.policy import Policy
 from mas.core.records import Episode, Turn
 from mas.core.seeds import Part, derive_seed
 from mas.core.team import TeamSpec
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.tree import Node, node_values
-from mas.training.rewards import total_reward
-from mas.training.sampling.entropy_tree import EntropyTreeSampler, whole_rollouts
-from mas.training.tree_advantages import TreeEnds
+from mas.training.sampling.entropy_tree import EntropyTreeSampler
 
 AEPO, AT2PO = ORACLES["20_aepo"], ORACLES["21_at2po"]
 

@@ -10,22 +10,22 @@ from oracles import ORACLES, near
 from parts import SKILLED, make_turn, runtime_of, sample, turns_of
 from rows import learner_of
 
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, Known, turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
+from mas.algorithms.parts.sampling.selection import ToolUse
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Tooled
 from mas.core.errors import ConfigError
 from mas.core.records import Turn, facts_of
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import Known, turn_advantages
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.learner import Learner, Logprobs
-from mas.training.sampling.episode_facts import ToolUse
 from mas.training.updates.policy_gradient import PolicyGradient
 
 ASPO = ORACLES["30_aspo"]

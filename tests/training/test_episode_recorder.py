@@ -4,9 +4,9 @@ import pytest
 from parts import runtime_of
 from words import SOLO, Free, UncertainEngine, WordWorld
 
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.engine import AdapterRef, Generation
 from mas.core.environment import Task
 from mas.core.errors import ConfigError, RunError

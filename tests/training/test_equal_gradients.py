@@ -12,8 +12,8 @@ from parts import make_turn
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import AdapterOptions, LearnerOptions, LoraOptions, ModelOptions
-from mas.config.updates import LossOptions
 from mas.core.records import Turn
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel, load_base, tiny_tokenizer

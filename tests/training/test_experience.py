@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.core.errors import CheckpointError
-from mas.training.experience.editor import is_telling, telling
-from mas.training.experience.language import MOST_CHARACTERS, MOST_ENTRIES, read_experiences, read_operations
-from mas.training.experience.library import (
+from mas.algorithms.parts.experience.editor import is_telling, telling
+from mas.algorithms.parts.experience.library import (
     Library,
     Limits,
     Operation,
@@ -22,6 +20,8 @@ from mas.training.experience.library import (
     one_line,
     read_library,
 )
+from mas.core.errors import CheckpointError
+from mas.training.language_editor import MOST_CHARACTERS, MOST_ENTRIES, read_experiences, read_operations
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 GOLDEN = ORACLES["27_training_free"]

@@ -8,7 +8,7 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 from rows import learner_of
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.core.records import Episode, Turn
 from mas.serving.model import BaseModel
 from mas.training.updates.ppo import Ppo

@@ -11,11 +11,12 @@ import pytest
 from mixed import mixed
 from parts import groups_of, runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.tree import Node, node_values
+from mas.algorithms.parts.losses.preference import PreferenceOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
-from mas.config.updates import PreferenceOptions
 from mas.core.environment import Move
 from mas.core.errors import ConfigError, EngineError
 from mas.core.records import Episode, Turn
@@ -25,7 +26,6 @@ from mas.graph.load import load_team
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantages.tree import Node, node_values
 from mas.training.check_setup import check_trainable
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.updates.preference import preferred, turn_values

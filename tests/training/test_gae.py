@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mas.algorithms.parts.advantages.gae import bad, explained_variance, gae, split, token_rewards, whitened
 from mas.core.errors import TrainingError
-from mas.training.advantages.gae import bad, explained_variance, gae, split, token_rewards, whitened
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 POAD = ORACLES["22_poad"]

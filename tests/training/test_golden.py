@@ -8,14 +8,12 @@ import pytest
 import torch
 from parts import make_turn
 
-from mas.config.algorithm import AdvantageOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
-from mas.training.advantage_pipeline import Known, turn_advantages
-from mas.training.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, Known, turn_advantages
+from mas.algorithms.parts.losses.policy import clipped_loss, kl, log_ratio
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.training.batch import token_weights
-from mas.training.losses.policy import clipped_loss, kl, log_ratio
-from mas.training.rewards import total_reward
 from mas.training.sampling.sampler import EpisodeRecorder
 from mas.training.sampling.tree import TreeSampler, _TreePlay
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import make_turn
 
+from mas.algorithms.parts.rewards.late import LateRewards
 from mas.core.errors import TrainingError
 from mas.core.records import Turn
-from mas.training.shaping.late import LateRewards
 
 DEFAULTS = {"own.judge": 0.0, "own.person": -0.5}
 

@@ -17,10 +17,10 @@ from test_late_terms import episode, judge_of, terms
 from virtual_time import play
 from watched import Seen
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.late import LateOptions
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.config.rewards import LateOptions
 from mas.core.errors import CheckpointError
 from mas.core.records import Answer, Turn
 from mas.runs.resolve import resolve_training

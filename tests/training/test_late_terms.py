@@ -14,16 +14,16 @@ from parts import SKILLED, make_turn
 from pydantic import ValidationError
 from virtual_time import play
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.late import LateOptions
 from mas.config.options import Config
-from mas.config.rewards import LateOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Answer, Episode, Judge, Turn
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
 from mas.training import late_terms
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.late_terms import LateTerms, find_judge

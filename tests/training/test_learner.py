@@ -10,15 +10,14 @@ from loud import loud_adapter
 from parts import SKILLED, make_turn
 from rows import ROLES, batch_of, copy_of, gradients, is_same, learner_of, near, on_policy, rows_of
 
+from mas.algorithms.parts.losses.tokens import LossOptions, TokenLosses
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import TrainingError
 from mas.serving.adapter_weights import Segment
 from mas.serving.model import BaseModel
 from mas.training.batch import split_minibatches
 from mas.training.batch_tensors import BatchTensors
 from mas.training.learner import Learner, pack_cost_of
-from mas.training.losses.tokens import TokenLosses
 
 
 @pytest.fixture(scope="module")

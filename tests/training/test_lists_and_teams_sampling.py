@@ -7,9 +7,9 @@ import pytest
 import yaml
 from parts import groups_of, runtime_of, sample, turns_of
 
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Move
 from mas.core.errors import ConfigError
 from mas.core.records import Turn

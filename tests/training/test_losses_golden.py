@@ -9,8 +9,8 @@ import pytest
 import torch
 from signals import gradient_of, losses_of, signals_of
 
+from mas.algorithms.parts.losses.policy import importance_statistics, kl, kl_penalty
 from mas.training.batch import token_weights
-from mas.training.losses.policy import importance_statistics, kl, kl_penalty
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
 BASELINES = ORACLES["28_baselines"]

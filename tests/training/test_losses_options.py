@@ -9,9 +9,9 @@ import yaml
 from mixed import mixed
 from pydantic import ValidationError
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.load import load_config, overrides_of
 from mas.config.stored_run import load_run_config
-from mas.config.updates import LossOptions
 from mas.core.errors import ConfigError
 
 

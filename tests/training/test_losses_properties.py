@@ -9,9 +9,9 @@ import torch
 from signals import gradient_of, losses_of, signals_of
 from torch import Tensor
 
+from mas.algorithms.parts.losses.policy import kl, kl_penalty, outside_share, segment_mean
+from mas.algorithms.parts.losses.tokens import Signals
 from mas.core.errors import TrainingError
-from mas.training.losses.policy import kl, kl_penalty, outside_share, segment_mean
-from mas.training.losses.tokens import Signals
 
 SURROGATES = ("clip", "keep_gradient", "cispo", "gmpo", "sapo")
 RATIOS = ("token", "turn", "sequence")

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from oracles import ORACLES, near
 from torch import Tensor
 
-from mas.training.losses.policy import band_hinge, bias_correction, bias_norm, clipped_loss, shared_ratio, taken_loss
+from mas.algorithms.parts.losses.policy import (
+    band_hinge,
+    bias_correction,
+    bias_norm,
+    clipped_loss,
+    shared_ratio,
+    taken_loss,
+)
 from mas.training.updates.policy_gradient import EntropyHistory
 
 EPO, TURN = ORACLES["15_epo"], ORACLES["19_turn_ppo"]

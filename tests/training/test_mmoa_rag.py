@@ -8,6 +8,8 @@ from conftest import BaseFor
 from oracles import ORACLES, near
 from parts import SKILLED
 
+from mas.algorithms.parts.rewards.names import FAILURE
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.config.load import load_config
 from mas.core.environment import Move
 from mas.core.messages import Action, Failure, Note
@@ -17,7 +19,6 @@ from mas.scenarios.retrieval.cases import RetrievalCase
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, RetrievalState, overlap
 from mas.serving.model import BaseModel
 from mas.training.evaluate import Evaluation
-from mas.training.rewards import FAILURE, total_reward
 from mas.training.trainer import Trainer
 from mas.training.updates.update import UpdateResult
 

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parts import make_turn, runtime_of, sample
 
-from mas.config.rewards import RewardModelOptions, RewardOptions
-from mas.config.sampling import SamplerOptions
+from mas.algorithms.parts.advantages.group import RunningBaseline, group_advantages, groups_of, standardised, std
+from mas.algorithms.parts.advantages.normalisation import whiten
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.rewards.transforms import RewardModelOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
+from mas.algorithms.parts.sampling.selection import filter_groups
 from mas.core.environment import LARGEST, Move, check_finite
 from mas.core.errors import RewardError, TrainingError
 from mas.core.messages import Payload
@@ -22,12 +26,8 @@ from mas.core.team import TeamSpec
 from mas.scenarios.plan_path import PathEnvironment, PathOptions, PathRules, PathState, build
 from mas.scenarios.world import FolderScenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantages.group import Running, group_advantages, groups_of, standardised, std
-from mas.training.advantages.normalisation import whiten
 from mas.training.evaluate import evaluate
 from mas.training.reward_models import StepScores, Trajectory
-from mas.training.rewards import total_reward
-from mas.training.sampling.selection import filter_groups
 from mas.training.step_metrics import step_metrics
 from mas.training.updates.rewarded import Rewarded
 from mas.training.updates.update import UpdateResult
@@ -145,7 +145,7 @@ def test_no_comparison_depends_on_where_a_number_that_is_none_stands(
         lambda: std(rewards),
         lambda: standardised(rewards),
         lambda: filter_groups({"g": rewards}, "dapo"),
-        lambda: Running().advantages(rewards, keys, range(len(rewards))),
+        lambda: RunningBaseline().advantages(rewards, keys, range(len(rewards))),
     )
     for compare in comparisons:
         with pytest.raises(ValueError, match="only finite numbers can be compared"):

@@ -15,16 +15,21 @@ from rows import ROLES, batch_of, copy_of, gradients, is_same, learner_of, loss_
 from signals import gradient_of, losses_of, signals_of
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.losses.off_policy import (
+    OffPolicyOptions,
+    off_policy_masks,
+    outside_band,
+    outside_sequence_band,
+    vetoed,
+)
+from mas.algorithms.parts.losses.tokens import LossOptions, Signals, token_losses
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config, overrides_of
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions, OffPolicyOptions
 from mas.core.errors import ConfigError
 from mas.serving.model import BaseModel
 from mas.training.batch import train_rows
-from mas.training.losses.off_policy import off_policy_masks, outside_band, outside_sequence_band, vetoed
-from mas.training.losses.tokens import Signals, token_losses
 
 SURROGATES: list[dict[str, Any]] = [
     {"surrogate": surrogate, "ratio": ratio}

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from parts import runtime_of, turns_of
 
+from mas.algorithms.parts.rewards.names import FAILURE, OUTCOME
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.algorithms.registry import find_algorithm
 from mas.config.load import load_config
-from mas.config.rewards import RewardOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.rewards import FAILURE, OUTCOME, total_reward
 from mas.training.sampling.parallel import ParallelSampler
 
 PAID_BY_OUTCOME = ("oprl", "e_grpo", "igpo")

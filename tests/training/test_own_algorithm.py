@@ -15,12 +15,13 @@ from rich.console import Console
 from rows import learner_of, rows_of
 
 from mas.algorithms import registry
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions
 from mas.algorithms.registry import find_algorithm
-from mas.config.algorithm import AdvantageOptions, AlgorithmOptions
 from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config, overrides_of
 from mas.config.options import Config, LearnerOptions
-from mas.config.rewards import RewardOptions
 from mas.config.stored_run import load_run_config
 from mas.config.trust import trusting
 from mas.core.errors import ConfigError, TrainingError, TrustError
@@ -29,7 +30,6 @@ from mas.runs.resolve import resolve_training
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
 from mas.training.trainer import Trainer, TrainingOutcome

@@ -20,8 +20,8 @@ from transformers import (
     Qwen3Config,
 )
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions, LoraOptions, ModelOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import ModelError
 from mas.serving import attention
 from mas.serving.model import BaseModel, load_base, tiny_tokenizer

@@ -8,10 +8,11 @@ import pytest
 from conftest import BaseFor
 from parts import SKILLED, advantages_of, crew_of, groups_of, make_turn, runtime_of, sample, turns_of
 
-from mas.config.algorithm import AdvantageOptions
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Step, Task
 from mas.core.errors import EngineError
@@ -20,10 +21,7 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.group import group_advantages
 from mas.training.evaluate import evaluate
-from mas.training.rewards import total_reward
 from mas.training.sampling.chains import SingleDecision
 from mas.training.sampling.parallel import ParallelSampler, _ParallelPlay
 from mas.training.sampling.sampler import EpisodeRecorder

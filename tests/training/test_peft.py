@@ -16,8 +16,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
-from mas.config.updates import LossOptions
 from mas.core.errors import CheckpointError
 from mas.observe.files import write_directory_atomic
 from mas.serving.adapter_files import from_directory, to_files

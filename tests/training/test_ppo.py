@@ -14,7 +14,8 @@ from parts import SKILLED, make_turn
 from rich.console import Console
 from rows import ROLES, learner_of
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError, TrainingError
@@ -23,7 +24,6 @@ from mas.observe.metrics import read_metrics
 from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.batch import train_rows
 from mas.training.checkpoint import list_checkpoints, update_tensors
 from mas.training.updates.ppo import Ppo

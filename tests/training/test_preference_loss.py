@@ -13,11 +13,11 @@ from rows import ROLES, learner_of, near
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from mas.algorithms.parts.losses.preference import dpo_pair, preference_loss
 from mas.config.options import LearnerOptions
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-from mas.training.losses.preference import dpo_pair, preference_loss
 from mas.training.step_metrics import MetricAccumulator
 
 BETA = 0.3

@@ -10,7 +10,8 @@ from parts import SKILLED, make_turn
 from rows import copy_of, is_same, learner_of
 from test_trainer import Notes, train
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.losses.preference import dpo_pair
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.load import load_config
 from mas.config.options import Config, LearnerOptions
 from mas.core.errors import ConfigError
@@ -20,7 +21,6 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
-from mas.training.losses.preference import dpo_pair
 from mas.training.trainer import TrainingOutcome
 from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import LIKELIHOOD

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from parts import make_turn
 
+from mas.algorithms.parts.advantages.entropy_trees import TreeEnds
+from mas.algorithms.parts.advantages.steps import Anchor
+from mas.algorithms.parts.rewards.transforms import EntityRate
+from mas.algorithms.parts.sampling.selection import ToolUse
 from mas.core.records import Episode, Group, Turn, facts_of
-from mas.training.advantages.steps import Anchor
-from mas.training.sampling.episode_facts import EntityRate, ToolUse
-from mas.training.tree_advantages import TreeEnds
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,14 @@ from parts import SKILLED, make_turn
 from rows import ROLES, learner_of
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.transforms import RewardModelOptions, preference_loss, trajectory_score
 from mas.config.load import load_config
-from mas.config.rewards import RewardModelOptions
 from mas.core.records import Episode, Turn, facts_of
 from mas.serving.model import BaseModel
 from mas.training.learner import Learner
 from mas.training.reward_models import ImplicitModel, ProgressModel, StepScores, Trajectory, trajectories_of
 from mas.training.sampling.episode_facts import Grounded
-from mas.training.shaping.transforms import preference_loss, trajectory_score
 from mas.training.updates.build_update import build_reward_model, build_update
 from mas.training.updates.ppo import Ppo
 from mas.training.updates.rewarded import Rewarded, payments

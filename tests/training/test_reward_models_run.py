@@ -9,10 +9,10 @@ from conftest import BaseFor
 from parts import SKILLED, runtime_of, sample, turns_of
 from pydantic import ValidationError
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.config.sampling import SamplerOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
 from mas.runs.resolve import resolve, resolve_training

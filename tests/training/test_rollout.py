@@ -9,7 +9,8 @@ import torch
 from conftest import BaseFor
 from parts import SKILLED
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.advantages.entropy_trees import TreeEnds
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.config.options import Config
 from mas.core.errors import ConfigError
 from mas.core.records import Episode
@@ -18,9 +19,8 @@ from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.schedules import AdapterAssignment
+from mas.training.stages import AdapterAssignment
 from mas.training.trainer import Trainer, TrainingOutcome
-from mas.training.tree_advantages import TreeEnds
 
 
 class Steps:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from words import Free, UncertainEngine, WordWorld
 
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.memory import MemoryBus
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Task
 from mas.core.records import Episode
 from mas.graph.load import load_team

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.schedules import (
-    Horizon,
-    PhaseWeight,
-    RoleSwap,
-    Stage,
-    Stages,
-)
+from mas.algorithms.parts.schedules import Horizon, PhaseWeight, RoleSwap, Stage, Stages
 
 SCALING = ORACLES["31_scaling_inter"]
 HORIZON = Horizon(turns=(10, 20, 30), every=100)

@@ -13,19 +13,18 @@ from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample
 from pydantic import ValidationError
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.interaction import ProposerOptions, paid_proposers
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import ProposerOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.scenarios.propose import QUESTIONS, SOLVERS, ProposeEnvironment, answers, failed_gate, good_questions
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.shaping.interaction import paid_proposers
 from mas.training.trainer import Trainer
 
 SSP = ORACLES["24_ssp"]

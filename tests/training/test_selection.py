@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages
-from mas.training.sampling.entropy_tree import BRANCH_FROM, branch_score, to_expand, whole_rollouts
-from mas.training.sampling.selection import (
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.sampling.branching import BRANCH_FROM, branch_score, to_expand, whole_rollouts
+from mas.algorithms.parts.sampling.selection import (
     drop_equal,
     filter_groups,
     largest_multiple,

@@ -15,10 +15,12 @@ from mixed import mixed
 from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.group import RunningBaseline
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import Config, ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, Group, Turn
@@ -27,13 +29,10 @@ from mas.runs.resolve import resolve, resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.group import Running
 from mas.training.batch import train_rows
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.exploitability import exact_measures, shares, spelled_shares
-from mas.training.rewards import total_reward
 from mas.training.session import open_team
 from mas.training.trainer import Trainer, TrainingOutcome
 
@@ -226,7 +225,7 @@ def test_the_golden_numbers_of_role_conditioned_advantages_hold_in_each_of_two_g
         for number, (value, role) in enumerate(zip(golden["returns"], golden["roles"], strict=True))
         for place, world in enumerate(("kuhn_poker", "tic_tac_toe"))
     ]
-    running = Running(RAE.advantage.decay)
+    running = RunningBaseline(RAE.advantage.decay)
     found = turn_advantages(games, RAE.reward, RAE.advantage, running=running)
     assert found[::2] == found[1::2] == near(golden["adv_read_then_update"])
     assert found[::2] != near(golden["adv_update_then_read"])

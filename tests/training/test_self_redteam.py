@@ -10,9 +10,11 @@ from conftest import BaseFor
 from oracles import ORACLES, near
 from parts import SKILLED, runtime_of, sample, turns_of
 
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.terms import total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.load import load_config
 from mas.config.options import Config, ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.records import Episode, Turn
 from mas.core.scenario import Scenario
 from mas.runs.resolve import resolve_training
@@ -20,10 +22,8 @@ from mas.scenarios import build_scenario
 from mas.scenarios.red_team.cases import is_harmful
 from mas.serving.model import BaseModel
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.batch import TrainRow, train_rows
 from mas.training.exploitability import exact_measures, scored_policy
-from mas.training.rewards import total_reward
 from mas.training.trainer import Trainer, TrainingOutcome
 from mas.training.updates import policy_gradient
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.rewards.interaction import proposer_reward, shared_sum
 from mas.scenarios.red_team.cases import AttackExchange, RedTeamRewards
-from mas.training.advantages.group import group_advantages
-from mas.training.shaping.interaction import proposer_reward, shared_sum
 
 ATTACKS = {
     "harmful_seed_complied_harmful": (True, True, False, True),

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.config.rewards import RewardOptions
-from mas.tools import ToolCall, tool_score
-from mas.training.advantages.gae import token_rewards
-from mas.training.advantages.group import group_advantages
-from mas.training.rewards import total_reward
-from mas.training.shaping.transforms import (
+from mas.algorithms.parts.advantages.gae import token_rewards
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.rewards.transforms import (
     Answer,
     clip_rewards,
     delta_rewards,
@@ -28,6 +26,7 @@ from mas.training.shaping.transforms import (
     step_rewards,
     trajectory_score,
 )
+from mas.tools import ToolCall, tool_score
 
 ENTITIES = ORACLES["33_e_grpo"]
 BOUNDED = ORACLES["34_clip_delta"]

@@ -13,17 +13,17 @@ from rows import batch_of, learner_of, near, on_policy, rows_of
 from signals import losses_of, signals_of
 from watched import Seen
 
+from mas.algorithms.parts.losses.policy import SmoothingOptions
+from mas.algorithms.parts.losses.tokens import Signals
+from mas.algorithms.parts.schedules import PhaseWeight
 from mas.config.load import load_config
 from mas.config.options import LearnerOptions
-from mas.config.updates import SmoothingOptions
 from mas.core.errors import ConfigError
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
-from mas.training.losses.tokens import Signals
-from mas.training.schedules import PhaseWeight
 from mas.training.step_metrics import MetricAccumulator
 from mas.training.trainer import Trainer
 from mas.training.updates.policy_gradient import Smoother

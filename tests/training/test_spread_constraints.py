@@ -9,7 +9,7 @@ from mosquitto import needs_mosquitto, running_mosquitto
 from parts import SKILLED
 from spreading import CONFIG, TEAM, relay, serving, without_a_base
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.runs.resolve import resolve
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.distributed import open_distributed

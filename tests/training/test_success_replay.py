@@ -11,16 +11,16 @@ from conftest import BaseFor
 from parts import SKILLED, make_turn
 from test_rollout import Steps
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.sampling.selection import SuccessReplay
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode, Turn
 from mas.runs.resolve import resolve_training
 from mas.scenarios import build_scenario
-from mas.training.advantage_pipeline import turn_advantages
 from mas.training.checkpoint import list_checkpoints, verify_checkpoint
-from mas.training.sampling.selection import SuccessReplay
 from mas.training.trainer import Trainer, TrainingOutcome
 
 FIXED = {"source": "epochs", "count": 2}

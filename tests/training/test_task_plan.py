@@ -11,9 +11,9 @@ import torch
 from conftest import BaseFor
 from parts import SKILLED, make_turn
 
+from mas.algorithms.parts.rewards.terms import RewardOptions
 from mas.config.load import load_config, overrides_of
 from mas.config.options import Config, ScenarioOptions
-from mas.config.rewards import RewardOptions
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Pick, Scenario, SplitByContent, TaskOutcome

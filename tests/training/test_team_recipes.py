@@ -14,18 +14,20 @@ from oracles import ORACLES, near
 from parts import SKILLED, groups_of, make_turn, quiet_adapters, turns_of
 from watched import Seen
 
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.names import FAILURE
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.config.load import load_config
 from mas.core.errors import TrainingError
 from mas.core.records import Turn
 from mas.runs.resolve import resolve, resolve_training
 from mas.runtime.payloads import Candidate
 from mas.serving.model import BaseModel
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.group import group_advantages
 from mas.training.evaluate import evaluate
-from mas.training.rewards import FAILURE, rewards_of, total_reward
 from mas.training.sampling.tree import _TreePlay
 from mas.training.session import open_team
+from mas.training.stages import rewards_of
 from mas.training.trainer import Trainer
 
 SMALL = ("train.eval_every=0", "train.eval_tasks=2", "train.target=null", "learner.final_lr=1.0")

@@ -6,8 +6,12 @@ from itertools import cycle
 import pytest
 from parts import make_turn, runtime_of, turns_of
 
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
+from mas.algorithms.parts.rewards.terms import total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
+from mas.algorithms.parts.sampling.selection import ToolUse, transcript_penalty
 from mas.config.load import load_config
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Environment, Tooled
 from mas.core.errors import ConfigError
 from mas.core.records import Episode, facts_of
@@ -17,13 +21,8 @@ from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.testing.scripted import ScriptedEngine
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.advantages.group import group_advantages
 from mas.training.check_team_options import check_turns
-from mas.training.rewards import total_reward
-from mas.training.sampling.episode_facts import ToolUse
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
-from mas.training.sampling.selection import transcript_penalty
 
 ALONE = TeamSpec(
     name="alone",

@@ -15,10 +15,10 @@ from parts import groups_of, sample, turns_of
 from rich.console import Console
 from tool_teams import good, hostile, team_with
 
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.memory import MemoryBus
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.records import Episode
 from mas.graph import compile_team
 from mas.observe.metrics import read_metrics

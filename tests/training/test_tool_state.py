@@ -13,10 +13,10 @@ from parts import runtime_of, sample
 from run_processes import started
 from test_in_flight import EXACT, Steps
 
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.config.options import Config, ScenarioOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.environment import Caller, Environment, ToolWorld
 from mas.core.errors import ConfigError, GraphError, RunError
 from mas.core.messages import Payload

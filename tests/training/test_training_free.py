@@ -12,6 +12,7 @@ import pytest
 from conftest import BaseFor
 from parts import SKILLED
 
+from mas.algorithms.parts.experience.library import Library
 from mas.bus.memory import MemoryBus
 from mas.config.load import load_config
 from mas.config.options import Config, ScenarioOptions
@@ -29,7 +30,6 @@ from mas.serving.model import BaseModel
 from mas.testing.scripted import Answer, EditorScript, ScriptedEngine
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
-from mas.training.experience.library import Library
 from mas.training.session import TeamSession
 from mas.training.trainer import Trainer, TrainingOutcome
 

@@ -12,17 +12,15 @@ from conftest import BaseFor
 from parts import SKILLED, advantages_of, crew_of, groups_of, runtime_of, sample, turns_of
 from words import SOLO, Free, UncertainEngine, WordWorld
 
-from mas.config.algorithm import AdvantageOptions
+from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.options import SamplerOptions
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
 from mas.core.engine import Generation, Request
 from mas.core.environment import Move, Task
 from mas.core.records import Episode, cost_of
 from mas.graph.load import load_team
 from mas.scenarios import build_scenario
-from mas.training.advantage_pipeline import turn_advantages
-from mas.training.rewards import total_reward
 from mas.training.sampling.tree import TreeSampler
 from mas.training.session import TeamSession
 

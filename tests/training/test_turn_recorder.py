@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from mas.algorithms.parts.rewards.terms import RewardOptions
 from mas.config.load import load_config
-from mas.config.rewards import RewardOptions
 from mas.core.engine import AdapterRef
 from mas.core.records import Episode, Group, Line, Turn
 from mas.observe.turn_records import RecordedEpisode, drop_steps_after, step_file, step_files, write_step

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.training.advantages.tree import Node, node_values, preference_labels, sibling_pairs
+from mas.algorithms.parts.advantages.tree import Node, node_values, preference_labels, sibling_pairs
 
 MALT: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["07_malt"]
 

@@ -18,11 +18,11 @@ from test_run import adapters, measured
 from test_run import train as train_in
 from watched import Seen
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions
+from mas.algorithms.parts.warm_start import WarmStartOptions, kept_turns
 from mas.config.load import load_config
 from mas.config.options import Config, ModelOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import WarmStartOptions
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Episode, Turn
 from mas.observe.metrics import read_metrics
@@ -34,11 +34,10 @@ from mas.training.batch import TrainRow
 from mas.training.check_setup import check_trainable
 from mas.training.checkpoint import checkpoint_steps
 from mas.training.evaluate import Evaluation
-from mas.training.imitation import kept_turns
 from mas.training.learner import Learner
 from mas.training.optimiser import optimiser_tensors
 from mas.training.rollout import Rollout
-from mas.training.schedules import AdapterAssignment
+from mas.training.stages import AdapterAssignment
 from mas.training.trainer import Trainer
 
 TINY = SKILLED.tiny.model_dump(exclude_defaults=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
-from mas.config.sampling import AttemptOptions
+from mas.algorithms.parts.sampling.attempts import AttemptOptions
 from mas.core.environment import Environment, Guiding, Move, Task
 from mas.core.errors import ConfigError
 from mas.core.naming import local_name

@@ -150,11 +150,11 @@ class GymnasiumSource:
         return int(space.start + space.n)
 
     def begin(self, seed: int) -> "GymnasiumPosition":
-        start = partial(Running, self._make, self._game, seed)
+        start = partial(GymnasiumEpisode, self._make, self._game, seed)
         return GymnasiumPosition(self.rules.name, start, start())
 
 
-class Running:
+class GymnasiumEpisode:
     """An episode that runs.
 
     Attributes:
@@ -201,8 +201,9 @@ class Running:
 class GymnasiumPosition:
     """Satisfies `mas.scenarios.game_rules.Position`."""
 
-    def __init__(self, name: str, start: Callable[[], Running], running: Running) -> None:
-        self._name, self._start, self._running = name, start, running  # type: str, Callable[[], Running], Running | None
+    def __init__(self, name: str, start: Callable[[], GymnasiumEpisode], running: GymnasiumEpisode) -> None:
+        self._name, self._start = name, start
+        self._running: GymnasiumEpisode | None = running
         self._played: tuple[tuple[int, int], ...] = ()
         self._proof = digest(running.seen)
 
@@ -243,7 +244,7 @@ class GymnasiumPosition:
     def render(self) -> str:
         return self._live().seen
 
-    def _live(self) -> Running:
+    def _live(self) -> GymnasiumEpisode:
         """The episode itself; of a copy that was not used yet, after all actions.
 
         Raises:
@@ -267,7 +268,7 @@ class GymnasiumPosition:
         return self._running
 
 
-def _proof(before: str, running: Running) -> str:
+def _proof(before: str, running: GymnasiumEpisode) -> str:
     return digest(before, running.seen, str(running.paid), running.is_over)
 
 
@@ -278,7 +279,7 @@ class TextPlay:
     """
 
     def __init__(self, make: Callable[[], Any], game: GymnasiumGame, seed: int) -> None:
-        self._running, self._seed, self._steps = Running(make, game, seed), seed, 0
+        self._running, self._seed, self._steps = GymnasiumEpisode(make, game, seed), seed, 0
 
     def to_move(self) -> str | None:
         return None if self._running.is_over else SEAT

@@ -22,7 +22,7 @@ from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
 
 BOX = Toolbox([CALCULATOR])
@@ -170,7 +170,7 @@ class MathState(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class MathEnvironment(RecordEnvironment[MathState]):
+class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
     """A call or the answer a turn."""
 
     history: ClassVar[tuple[str, ...]] = ("history", "turn")
@@ -220,19 +220,9 @@ class MathEnvironment(RecordEnvironment[MathState]):
         gain = self.progress * (reached - state.reached) / len(state.problem.milestones)
         return msgspec.structs.replace(after, reached=reached), {"progress": gain}, True
 
-    def is_call(self, action: str) -> bool:
-        """Whether an action is a calculation that the calculator takes; an answer is none."""
-        if self.answer(action) is not None:
-            return False
-        try:
-            calculated(called(action, compact=self.rules.compact), compact=self.rules.compact)
-        except ToolRefused:
-            return False
-        return True
-
-    def is_failed_call(self, action: str) -> bool:
-        """Whether an action is neither an answer nor a pass, and the calculator refuses it."""
-        return bool(action) and self.answer(action) is None and not self.is_call(action)
+    def perform(self, action: str) -> str:
+        """What the calculator answers to a call, see `calculated`."""
+        return calculated(called(action, compact=self.rules.compact), compact=self.rules.compact)
 
     def answer(self, action: str) -> str | None:
         """The number that an action answers with, as the calculator writes it; None: it is no answer."""

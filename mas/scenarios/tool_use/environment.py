@@ -36,7 +36,7 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
     wanted_table,
 )
-from mas.scenarios.world import ToolRecordEnvironment, kept_text
+from mas.scenarios.world import CallsAndAnswers, ToolRecordEnvironment, kept_text
 from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
@@ -62,7 +62,7 @@ class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.changed or self.puzzle.table
 
 
-class ToolEnvironment(ToolRecordEnvironment[ToolState]):
+class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
@@ -144,17 +144,9 @@ class ToolEnvironment(ToolRecordEnvironment[ToolState]):
         shown = REFUSED if self.rules.compact else answer
         return self._noted(later, action, shown), {"waste": self.waste}
 
-    def is_call(self, action: str) -> bool:
-        """Whether an action is a call that the toolbox takes; an answer is none."""
-        try:
-            toolbox(self.rules).perform(self.state.table, self.call(action))
-        except ToolRefused:
-            return False
-        return True
-
-    def is_failed_call(self, action: str) -> bool:
-        """Whether an action is neither an answer nor a pass, and the toolbox refuses it."""
-        return bool(action) and self.answer(action) is None and not self.is_call(action)
+    def perform(self, action: str) -> tuple[Table, str]:
+        """The table after a call, and its result."""
+        return toolbox(self.rules).perform(self.state.table, self.call(action))
 
     def answer(self, action: str) -> int | None:
         """The number that an action answers with; None: it is no answer. Compact: `7`, or `=7.` in three characters."""

@@ -21,8 +21,7 @@ from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, silent_agents, team_action
 from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
-from mas.training.rewards import own_terms
-from mas.training.sampling.sampler import EpisodeRecorder, Sampler
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, own_terms
 
 
 @dataclass(frozen=True, slots=True)

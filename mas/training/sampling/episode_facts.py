@@ -12,6 +12,9 @@ from math import isfinite
 
 import msgspec
 
+from mas.algorithms.parts.advantages.steps import AnswerKnowledge
+from mas.algorithms.parts.rewards.transforms import EntityRate, match_rate
+from mas.algorithms.parts.sampling.selection import ToolUse
 from mas.core.environment import Answered, Environment, Named, Tooled
 from mas.core.errors import MasError, TrainingError
 from mas.core.messages import Action, Payload
@@ -19,33 +22,6 @@ from mas.core.records import Episode, Fact, facts_of
 from mas.core.role import View
 from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
-from mas.training.shaping.transforms import match_rate
-
-
-class AnswerKnowledge(Fact, frozen=True):
-    """Of an episode. `logprobs`: of the right answer's tokens, their mean (nats) if the team's last member gave it
-    then: before the agents that spoke first, before those that spoke when they had, and so on. Empty: not asked."""
-
-    logprobs: tuple[float, ...] = ()
-
-
-class Wave(Fact, frozen=True):
-    """Of a turn. `number`: where it stands in its episode's `AnswerKnowledge`."""
-
-    number: int = 0
-
-
-class EntityRate(Fact, frozen=True):
-    """Of an episode. `share`: of the task's entities that stand in what was said; None: not asked."""
-
-    share: float | None = None
-
-
-class ToolUse(Fact, frozen=True):
-    """Of a turn. `calls`: that it made, where the environment can tell; `errors`: that failed, not among them."""
-
-    calls: int = 0
-    errors: int = 0
 
 
 def tool_use(environment: Environment, payload: Payload) -> ToolUse:

@@ -15,6 +15,8 @@ from statistics import fmean
 
 import msgspec
 
+from mas.algorithms.parts.rewards.names import OUTCOME, TEAM
+from mas.algorithms.parts.rewards.terms import check_paid
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import Halted, MasError, ReplayError, RewardError, RunError
@@ -28,8 +30,7 @@ from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, isolated, look, silent_agents, team_action
 from mas.runtime.privileges import environment_step
-from mas.training.rewards import OUTCOME, TEAM, check_paid, own_terms
-from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, own_terms, record_turn
 
 Terms = dict[tuple[str, str], float]
 """Means over the leaves below, by whose they are and name; "" is everybody's."""

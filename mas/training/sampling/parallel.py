@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from mas.algorithms.parts.advantages.group import members
+from mas.algorithms.parts.advantages.steps import Anchor, Wave
+from mas.algorithms.parts.rewards.names import OUTCOME, TEAM
+from mas.algorithms.parts.sampling.attempts import by_attempt
+from mas.algorithms.parts.sampling.selection import ToolUse, resample_on_correct, transcript_penalty
 from mas.core.concurrency import together
 from mas.core.environment import Attempting, Environment, Step, Task, anchor_of
 from mas.core.errors import MasError
@@ -21,14 +26,9 @@ from mas.core.tracing import in_environment
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint
-from mas.training.advantages.group import members
-from mas.training.advantages.steps import Anchor
-from mas.training.rewards import OUTCOME, TEAM, cost_terms, own_terms
-from mas.training.sampling.attempts import by_attempt
 from mas.training.sampling.chains import SingleDecision
-from mas.training.sampling.episode_facts import AnswerWatch, Grounded, ToolUse, Wave, matched, scored, tool_use
-from mas.training.sampling.sampler import EpisodeRecorder, Sampler, record_turn
-from mas.training.sampling.selection import resample_on_correct, transcript_penalty
+from mas.training.sampling.episode_facts import AnswerWatch, Grounded, matched, scored, tool_use
+from mas.training.sampling.sampler import EpisodeRecorder, Sampler, cost_terms, own_terms, record_turn
 
 
 @dataclass(frozen=True, slots=True)

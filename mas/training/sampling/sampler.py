@@ -10,12 +10,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import SamplerOptions
-from mas.core.environment import Environment, Reward, Step, Task, measures_of, world_of
+from mas.algorithms.parts.rewards.names import FAILURE, OWN
+from mas.algorithms.parts.rewards.terms import COST_TERMS, Cost, RewardOptions, check_paid, terms_paid
+from mas.algorithms.parts.sampling.options import SamplerOptions
+from mas.core.environment import Environment, Move, Reward, Step, Task, check_finite, measures_of, world_of
 from mas.core.errors import MasError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of
+from mas.core.policy import Price
 from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, facts_of
 from mas.core.role import ENVIRONMENT
 from mas.core.seeds import derive_seed, digest
@@ -24,9 +26,9 @@ from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, team_action
+from mas.runtime.policies import Spent
 from mas.runtime.privileges import DENIED
 from mas.runtime.team import TeamRuntime
-from mas.training.rewards import add_rewards, terms_paid
 
 OnTurn = Callable[[int, Flow, Step], None]
 
@@ -303,3 +305,56 @@ class Sampler:
     def opponent_policies(self, seed: int, recorder: EpisodeRecorder | None = None) -> OpponentPolicies:
         """Who plays the other seats in a play of this seed; see `OpponentSeats.opponent_policies`."""
         return NO_OPPONENTS if self.opponent_seats is None else self.opponent_seats.opponent_policies(seed, recorder)
+
+
+def add_rewards(earned: dict[str, dict[str, float]], flow: Flow, step: Step, turn: int) -> None:
+    """Add what the environment paid in a team turn to what each seat has earned, by term.
+
+    Raises:
+        RewardError: that is no finite number.
+    """
+    for seat in flow.plan.starting:
+        check_paid(step, seat, turn)
+        own = earned.setdefault(seat, {})
+        for name, value in step.rewards.get(seat, {}).items():
+            own[name] = own.get(name, 0.0) + value
+
+
+def own_terms(
+    reward: Reward, point: DecisionPoint, environment: Environment, payload: Payload, after: Flow | None, failure: float
+) -> dict[str, float]:
+    """The role's own terms of one output, and the failure term where it did not parse.
+
+    Raises:
+        RewardError: a term is no finite number.
+    """
+    role = point.flow.plan.roles[agent_of(point.agent)].name
+    move = Move(
+        agent=point.agent,
+        role=role,
+        environment=environment,
+        output=payload,
+        before=point.flow.outputs,
+        after=after.outputs if after is not None else {},
+    )
+    paid = reward.own(move)
+    check_finite(paid, f"the reward of role {role!r}, in team turn {point.turn},")
+    terms = {f"{OWN}{name}": value for name, value in paid.items()}
+    if isinstance(payload, Failure):
+        terms[FAILURE] = failure
+    return terms
+
+
+def cost_terms(costs: Sequence[Cost], candidate: Candidate, price: Price | None) -> dict[str, float]:
+    """What one output cost, as negative terms.
+
+    `own.cost_tokens`: thousands of tokens, prompt and completion; `own.cost_price`: what they cost at the role's price;
+    `own.cost_seconds`: that their request took, which all of its candidates share.
+    """
+    prompt, completion = len(candidate.prompt_ids), len(candidate.generation.token_ids)
+    found: dict[Cost, float] = {
+        "tokens": -(prompt + completion) / 1000,
+        "price": -Spent.of(prompt, completion, 1, price).cost,
+        "seconds": -candidate.seconds,
+    }
+    return {f"{OWN}{COST_TERMS[cost]}": found[cost] for cost in costs}

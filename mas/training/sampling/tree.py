@@ -8,6 +8,8 @@ committed before the later agents are scored.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mas.algorithms.parts.rewards.names import TEAM
+from mas.algorithms.parts.rewards.terms import total_reward
 from mas.core.concurrency import together
 from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
@@ -22,8 +24,15 @@ from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
 from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
-from mas.training.rewards import TEAM, add_rewards, cost_terms, own_terms, total_reward
-from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, record_turn
+from mas.training.sampling.sampler import (
+    EpisodeRecorder,
+    Sampler,
+    add_rewards,
+    cost_terms,
+    decision_group,
+    own_terms,
+    record_turn,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mas.algorithms.parts.advantages.group import group_statistics
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.config.options import ScenarioOptions
-from mas.config.rewards import RewardOptions
-from mas.config.sampling import TaskOptions
+from mas.config.tasks import TaskOptions
 from mas.core.environment import Task
 from mas.core.errors import CheckpointError, ConfigError
 from mas.core.records import Episode
 from mas.core.scenario import Finite, Pick, Scenario, SplitByContent, TaskOutcome, TaskSource
 from mas.core.seeds import derive_seed
 from mas.graph.load import find_team
-from mas.training.advantages.group import group_statistics
-from mas.training.rewards import total_reward
 
 Builder = Callable[[ScenarioOptions], Scenario]
 """Makes the scenario that options name."""

@@ -10,7 +10,7 @@ from random import Random
 from statistics import fmean
 from typing import Any, Literal
 
-from mas.config.sampling import ReplayOptions
+from mas.config.tasks import ReplayOptions
 from mas.core.scenario import Pick, TaskOutcome, TaskSource
 from mas.core.seeds import derive_seed
 from mas.training.tasks.plan import first_index

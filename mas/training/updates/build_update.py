@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from mas.config.algorithm import AlgorithmOptions
+from mas.algorithms.parts.losses.tokens import LossOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.transforms import RewardModelOptions
 from mas.config.custom_algorithm import CustomAlgorithm
-from mas.config.rewards import RewardModelOptions
-from mas.config.updates import LossOptions
 from mas.training.learner import Learner
 from mas.training.reward_models import ImplicitModel, ProgressModel, RewardModel
 from mas.training.updates.policy_gradient import PolicyGradient

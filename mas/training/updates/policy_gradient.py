@@ -13,19 +13,18 @@ from typing import Any
 
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.updates import SmoothingOptions
+from mas.algorithms.parts.advantages.adjustments import entropy_scaled
+from mas.algorithms.parts.advantages.group import RunningBaseline, members
+from mas.algorithms.parts.advantages.pipeline import Compare, Known, turn_advantages
+from mas.algorithms.parts.losses.policy import SmoothingOptions, kl_penalty
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.sampling.selection import largest_multiple
+from mas.algorithms.parts.schedules import PhaseWeight
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed
-from mas.training.advantage_pipeline import Compare, Known, turn_advantages
-from mas.training.advantages.adjustments import entropy_scaled
-from mas.training.advantages.group import Running, members
 from mas.training.batch import TrainRow, train_rows, weighted
 from mas.training.learner import Logprobs
-from mas.training.losses.policy import kl_penalty
-from mas.training.rewards import rewards_of
-from mas.training.sampling.selection import largest_multiple
-from mas.training.schedules import PhaseWeight
+from mas.training.stages import rewards_of
 from mas.training.updates.update import PolicyLearner, UpdateResult
 
 
@@ -40,7 +39,7 @@ class PolicyGradient:
         self.learner = learner
         self.algorithm = algorithm
         self._own = own
-        self.running = Running(algorithm.advantage.decay)
+        self.running = RunningBaseline(algorithm.advantage.decay)
         smoothing = algorithm.loss.smoothing
         self.smoother = Smoother(learner, smoothing) if smoothing is not None else None
 
@@ -70,7 +69,7 @@ class PolicyGradient:
         return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self.running = Running(self.algorithm.advantage.decay, dict(state.get("running", {})))
+        self.running = RunningBaseline(self.algorithm.advantage.decay, dict(state.get("running", {})))
         if self.smoother is not None:
             self.smoother.restore(state.get("entropy", {}))
 

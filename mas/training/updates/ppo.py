@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.rewards import RewardOptions
+from mas.algorithms.parts.advantages.gae import Estimate, estimate, explained_variance, token_rewards, whitened
+from mas.algorithms.parts.losses.policy import kl_penalties
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
 from mas.core.records import Episode, Group, Turn
-from mas.training.advantages.gae import Estimate, estimate, explained_variance, token_rewards, whitened
 from mas.training.batch import TrainRow, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
-from mas.training.losses.policy import kl_penalties
-from mas.training.rewards import rewards_of, total_reward
+from mas.training.stages import rewards_of
 from mas.training.updates.update import UpdateResult
 
 ByTurn = dict[int, list[float]]

@@ -14,16 +14,17 @@ from typing import Any
 from msgspec.structs import replace as replace_turn
 from torch import Tensor
 
-from mas.config.algorithm import AlgorithmOptions
-from mas.config.rewards import RewardOptions
-from mas.config.updates import LossOptions, PreferenceOptions
+from mas.algorithms.parts.advantages.tree import preference_labels, sibling_pairs
+from mas.algorithms.parts.losses.preference import PreferenceLoss, PreferenceOptions, preference_loss
+from mas.algorithms.parts.losses.tokens import LossOptions
+from mas.algorithms.parts.options import AlgorithmOptions
+from mas.algorithms.parts.rewards.names import OUTCOME
+from mas.algorithms.parts.rewards.terms import RewardOptions, total_reward
+from mas.algorithms.parts.sampling.attempts import repaired
 from mas.core.records import Episode, Group, Turn
-from mas.training.advantages.tree import preference_labels, sibling_pairs
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
-from mas.training.losses.preference import PreferenceLoss, preference_loss
-from mas.training.rewards import OUTCOME, rewards_of, total_reward
-from mas.training.sampling.attempts import repaired
+from mas.training.stages import rewards_of
 from mas.training.step_metrics import MetricAccumulator, Metrics
 from mas.training.updates.update import UpdateResult
 

@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from mas.config.rewards import RewardModelOptions
+from mas.algorithms.parts.rewards.names import MODEL, OWN
+from mas.algorithms.parts.rewards.transforms import RewardModelOptions, clip_rewards, delta_rewards, fused_rewards
 from mas.core.environment import LARGEST, is_bounded
 from mas.core.errors import TrainingError
 from mas.core.records import Episode, Turn
 from mas.training.reward_models import RewardModel, Trajectory, trajectories_of
-from mas.training.rewards import MODEL, OWN
 from mas.training.sampling.episode_facts import Grounded
-from mas.training.shaping.transforms import clip_rewards, delta_rewards, fused_rewards
 from mas.training.updates.update import Update, UpdateResult
 
 _PREFIX = "reward_model/"

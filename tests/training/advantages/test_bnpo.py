@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from mas.algorithms.base import Row
 from mas.algorithms.bnpo import BnpoOptions, advantages, shape_of, weight
+from mas.algorithms.parts.advantages.pipeline import turn_advantages
 from mas.config.custom_algorithm import method_of
 from mas.config.load import load_config
 from mas.core.errors import ConfigError, TrainingError
 from mas.core.records import Turn
-from mas.training.advantage_pipeline import turn_advantages
 
 
 def rows_of(groups: dict[str, tuple[float, ...]], agent: str = "planner") -> list[Row]:

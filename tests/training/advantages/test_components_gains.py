@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.normalisation import component_advantages, whiten
-from mas.training.advantages.steps import differences, gain_advantages, returns_to_go
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.normalisation import component_advantages, whiten
+from mas.algorithms.parts.advantages.steps import differences, gain_advantages, returns_to_go
 
 IGPO = ORACLES["14_igpo"]
 LOGPROBS, OUTCOMES = [[-2.0, -1.5, -0.5], [-2.0, -2.2, -1.8]], [1.0, 0.0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import (
+from mas.algorithms.parts.advantages.group import (
     check_lengths,
     group_advantages,
     group_statistics,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.steps import differences, returns_to_go
+from mas.algorithms.parts.advantages.steps import differences, returns_to_go
 
 NUMBERS = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=1, max_size=8)
 

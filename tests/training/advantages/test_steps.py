@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.steps import (
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.steps import (
     once_per_trajectory,
     over_trajectories,
     random_groups,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.normalisation import blend, stratified_advantages
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.normalisation import blend, stratified_advantages
 
 GOLDEN = ORACLES["13_stratified_grpo"]
 KEYS = ["q"] * 6

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.adjustments import (
+from mas.algorithms.parts.advantages.adjustments import (
     confidence,
     early_bonus,
     entropy_scaled,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.tree import Node, node_advantages, node_values, normalised_leaves
+from mas.algorithms.parts.advantages.tree import Node, node_advantages, node_values, normalised_leaves
 
 AT2PO = ORACLES["21_at2po"]
 # Section 21: leaves 1 and 0 under n1 (entropy 1), and the leaf n2 (entropy 0).

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import ORACLES, near
 
-from mas.training.advantages.group import group_advantages
-from mas.training.advantages.normalisation import whiten
+from mas.algorithms.parts.advantages.group import group_advantages
+from mas.algorithms.parts.advantages.normalisation import whiten
 
 GOLDEN = ORACLES["28_baselines"]
 REWARDS, LENGTHS, KEYS = [1.0, 0.0, 0.0, 0.0], [2, 4, 4, 2], ["g"] * 4

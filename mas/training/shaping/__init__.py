@@ -1,1 +1,0 @@
-"""Reward shaping: from what was judged, counted or estimated to reward terms. Free of torch."""
