@@ -24,7 +24,7 @@ _CLOSED = "its connection is closed"
 _CLOSE_S = 1.0
 
 
-class Connection:
+class WorkerConnection:
     """Requests side by side. Those of `WorkerLink` raise WorkerLost when the connection has ended.
 
     Args:

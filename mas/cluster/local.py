@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from mas.cluster.cleanup import CleanupProcess
-from mas.cluster.connection import Connection
+from mas.cluster.connection import WorkerConnection
 from mas.cluster.contract import Cluster
 from mas.cluster.environment import clean_environment
 from mas.cluster.frames import READ_AHEAD
@@ -44,7 +44,7 @@ class LocalLink(WorkerLink):
         self.node = platform.node()
         self._share: Share | None = None
         self._process: LocalProcess | None = None
-        self._connection: Connection | None = None
+        self._connection: WorkerConnection | None = None
 
     async def start(self, lost: Callable[[str], None]) -> Outcome:
         self._share = self._resources.take(self._name, self._spec.cpus, self._spec.gpus)
@@ -58,7 +58,7 @@ class LocalLink(WorkerLink):
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_AHEAD)
         explain = partial(self._explain, self._process, lost)
         limit = self._options.payload_mib << 20
-        self._connection = Connection(self._name, reader, writer, limit, explain)
+        self._connection = WorkerConnection(self._name, reader, writer, limit, explain)
         return await self._connection.start(self._spec, str(self._objects.directory))
 
     async def call(self, method: str, payload: bytes, refs: Sequence[Ref]) -> Outcome:
@@ -80,7 +80,7 @@ class LocalLink(WorkerLink):
             await self._connection.closed()
         self._release()
 
-    def _open(self) -> Connection:
+    def _open(self) -> WorkerConnection:
         if self._connection is None:
             raise WorkerLost("it was not started")
         return self._connection

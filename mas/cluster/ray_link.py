@@ -18,7 +18,7 @@ import msgspec
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from mas.cluster.connection import Connection
+from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import READ_AHEAD
 from mas.cluster.link import WorkerLink
 from mas.cluster.options import ClusterOptions
@@ -69,7 +69,7 @@ class RayLink(WorkerLink):
         self._name, self._spec, self._session = name, spec, session
         self._actor: Any = None
         self._group: int | None = None
-        self._connection: Connection | None = None
+        self._connection: WorkerConnection | None = None
         self._token = secrets.token_bytes(32)
         self._brought = 0
         self._turn = asyncio.Lock()
@@ -81,7 +81,7 @@ class RayLink(WorkerLink):
         self._place(placed)
         reader, writer = await self._connect(placed)
         limit = self._session.options.payload_mib << 20
-        self._connection = Connection(self._name, reader, writer, limit, partial(self._explain, lost))
+        self._connection = WorkerConnection(self._name, reader, writer, limit, partial(self._explain, lost))
         self._begin(self._watch(self._connection), "watch")
         return await self._connection.start(self._spec)
 
@@ -169,7 +169,7 @@ class RayLink(WorkerLink):
         writer.write(self._token)
         return reader, writer
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, connection: WorkerConnection) -> None:
         """Ask Ray whether the process lives: a connection to a node that lost its power does not end by itself."""
         while True:
             await asyncio.sleep(self._session.options.heartbeat_s)
@@ -218,7 +218,7 @@ class RayLink(WorkerLink):
             self._group = placed.pid
             self._session.note("+", placed.pid)
 
-    def _open(self) -> Connection:
+    def _open(self) -> WorkerConnection:
         if self._connection is None or self._actor is None:
             raise WorkerLost("its actor was killed" if self._actor is None else "it has no connection")
         return self._connection

@@ -13,7 +13,7 @@ import pytest
 from cluster_cases import FACTORY, is_running, until
 
 from mas.cluster import Cluster, ClusterOptions, ResourceRequest, open_cluster
-from mas.cluster.connection import Connection
+from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import (
     MARGIN,
     CorruptFrame,
@@ -94,10 +94,10 @@ async def test_a_network_that_gave_up_is_the_end_of_the_connection() -> None:
         explained.append(fault)
         return "the network gave up"
 
-    connection = Connection("worker", reader, writer, LIMIT, explain)
+    connection = WorkerConnection("worker", reader, writer, LIMIT, explain)
     call = asyncio.create_task(connection.call("echo", b"", ()))
     await asyncio.sleep(0)
-    reader.set_exception(TimeoutError(110, "Connection timed out"))
+    reader.set_exception(TimeoutError(110, "WorkerConnection timed out"))
     for asked in (call, connection.ping()):
         with pytest.raises(WorkerLost, match=r"the network gave up|its connection is closed"):
             await asyncio.wait_for(asked, 10)
@@ -113,7 +113,7 @@ async def test_closing_does_not_wait_for_a_worker_that_does_not_read() -> None:
     async def explain(fault: str) -> str:
         return fault
 
-    connection = Connection("worker", reader, writer, LIMIT, explain)
+    connection = WorkerConnection("worker", reader, writer, LIMIT, explain)
     call = asyncio.create_task(connection.call("echo", bytes(16 << 20), ()))
     await asyncio.sleep(0.05)
     await asyncio.wait_for(connection.close(), 5)

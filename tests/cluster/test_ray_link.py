@@ -16,7 +16,7 @@ import pytest
 from cluster_cases import FACTORY, needs_ray, until
 
 from mas.cluster import ClusterOptions
-from mas.cluster.connection import Connection
+from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import PingRequest
 from mas.cluster.ray_tls import client_context
 from mas.cluster.records import Done, WorkerSpec
@@ -269,7 +269,7 @@ def packed_call() -> bytes:
     return len(body).to_bytes(4) + body
 
 
-async def open_link(where: Any) -> Connection:
+async def open_link(where: Any) -> WorkerConnection:
     """The driver's end."""
     made = link(Session())
     made._token = TOKEN
@@ -278,4 +278,4 @@ async def open_link(where: Any) -> Connection:
     async def explain(fault: str) -> str:
         return fault or "closed"
 
-    return Connection("rollout-0", reader, writer, 1 << 20, explain)
+    return WorkerConnection("rollout-0", reader, writer, 1 << 20, explain)
