@@ -184,8 +184,8 @@ def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
     """A run as a player of a world. Needs no model.
 
     Raises:
-        RunDirectoryError: no such run, or its adapters are at a Tinker service. ConfigError: it plays another game, or not every seat of it, or one of its roles
-        has a `history`.
+        RunDirectoryError: no such run, or its adapters are at a Tinker service. ConfigError: it plays another game, or
+            not every seat of it, or one of its roles has a `history`.
     """
     uses = (*PLAYS, "start") if source.step == 0 else PLAYS
     config = load_run_config(source.path, uses=uses)

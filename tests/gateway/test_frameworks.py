@@ -1,5 +1,5 @@
-"""Teams of other frameworks learn: relay as a plain script, as a graph of LangGraph and as agents of the Agents SDK plays
-it, each with its real client, on the tiny base."""
+"""Teams of other frameworks learn: relay, played by a plain script, a graph of LangGraph and agents of the Agents SDK,
+each with its real client, on the tiny base."""
 
 import asyncio
 import json
