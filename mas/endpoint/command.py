@@ -148,10 +148,10 @@ def _loaded(run_dir: Path, setup: Setup, console: Console) -> tuple[BaseModel, S
 
 def _check_servable(run_dir: Path, setup: Setup) -> None:
     """Find out before weights are loaded, which takes long, whether there is something to serve."""
-    check_published(setup.engine)
-    check_one_seat(setup.team)
     if not setup.algorithm.is_training_free:
         adapter_directories(run_dir)
+    check_published(setup.engine)
+    check_one_seat(setup.team)
 
 
 @asynccontextmanager

@@ -231,8 +231,12 @@ async def read_body(request: Request, limit: int, take: Callable[[int], None] = 
     """The whole body; `take` is told how many bytes of it have come, piece by piece.
 
     Raises:
-        Refused: it is not JSON, has more than `limit` bytes, or takes too long. ClientDisconnect: the client left.
+        Refused: it is not JSON, compressed, has more than `limit` bytes, or takes too long. ClientDisconnect: the
+            client left.
     """
+    if (coding := request.headers.get("content-encoding", "identity")) != "identity":
+        why = f"a body with Content-Encoding {coding[:40]!r} is not read here: send it without, as it is"
+        raise Refused(415, why, code="content_encoding")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(400, "the header Content-Type must be application/json", code="content_type")
     too_large = Refused(413, f"the body has more than {limit} bytes", code="too_large")

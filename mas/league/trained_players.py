@@ -31,7 +31,7 @@ from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.base import Note, open_base
 from mas.training.engines import start_engine
-from mas.training.saved import adapter_directories, initial_adapters, saved_adapters, start_directories
+from mas.training.saved import adapter_directories, at_tinker, initial_adapters, saved_adapters, start_directories
 from mas.training.session import open_team
 from mas.training.setup import Setup
 
@@ -184,8 +184,8 @@ def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
     """A run as a player of a world. Needs no model.
 
     Raises:
-        RunDirectoryError: no such run. ConfigError: it plays another game, or not every seat of it, or one of its roles
-        has a `history`.
+        RunDirectoryError: no such run, or its adapters are at a Tinker service. ConfigError: it plays another game, or
+            not every seat of it, or one of its roles has a `history`.
     """
     uses = (*PLAYS, "start") if source.step == 0 else PLAYS
     config = load_run_config(source.path, uses=uses)
@@ -196,6 +196,8 @@ def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:
         raise ConfigError(f"run {source.path} plays {game_of(source.path)}, not {world.id}: take a run of that game")
     if config.algorithm.is_training_free:
         raise ConfigError(f"run {source.path} has learned as text, without adapters: it cannot be a player yet")
+    if config.engine.name == "tinker":
+        raise at_tinker(source.path)
     setup = resolve(config, scenario)
     _check_seats(source, setup.team, wanted.seats)
     _check_history(source, setup.team)

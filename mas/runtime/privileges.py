@@ -1,7 +1,7 @@
 """The rules of a role for its tools, checked before every call: of a server's tool, of the sandbox, of the environment.
 
 An environment acts on the call that a team's action is. So the check stands in front of every step, of the committed
-one and of those of clones: `environment_step` is the only way in which a team's action gets into a world.
+one and of those of clones: `step_with` is the only way in which a team's action gets into a world.
 """
 
 from collections.abc import Collection, Iterable, Mapping

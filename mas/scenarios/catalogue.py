@@ -12,7 +12,7 @@ from mas.config.base import Options
 from mas.config.options import ScenarioOptions, TinyOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
-from mas.core.role import View
+from mas.core.role import RoleSpec, View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
@@ -186,17 +186,25 @@ def longest(scenario: Scenario, team: TeamSpec) -> tuple[str, int]:
     """The role with the longest prompt and answer in the first held-out task, and how many characters these have.
 
     Messages of others are not counted, so more may be needed. A scenario's attribute `longest_prompt` may know more.
+    Roles that the base does not play (peers, people, tools, agents elsewhere) count as nothing.
     """
     environment, roles = scenario.environment(), build_roles(team)
     environment.reset(scenario.task("eval", 0))
     needs = {}
     for agent, name in team.members().items():
         role = roles[name]
+        if not _is_the_bases(role.spec):
+            needs[name] = 0
+            continue
         observation = environment.observe(role.spec.view or local_name(agent))
         needs[name] = len(role.prompt(View(observation=observation))) + role.spec.max_tokens
     found = max(needs, key=needs.__getitem__)
     known = getattr(scenario, "longest_prompt", 0)
     return found, max(needs[found], known)
+
+
+def _is_the_bases(role: RoleSpec) -> bool:
+    return role.peer is None and role.voice == "engine"
 
 
 def is_for_real_models(name: str, size: str) -> bool:
@@ -224,10 +232,7 @@ def untaught(scenario: Scenario, team: TeamSpec) -> list[str]:
     asked = [
         name
         for name, role in build_roles(team).items()
-        if type(role).prompt is PromptedRole.prompt
-        and role.spec.template is None
-        and role.spec.peer is None
-        and role.spec.voice == "engine"
+        if type(role).prompt is PromptedRole.prompt and role.spec.template is None and _is_the_bases(role.spec)
     ]
     if not asked:
         return []

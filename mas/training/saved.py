@@ -62,8 +62,10 @@ def saved_versions(run: Path) -> Mapping[str, int]:
 def adapter_directories(run: Path, step: int | None = None) -> list[Path]:
     """Where the adapters of a run lie, by name; arguments and errors as `saved_adapters`."""
     check_links(run)
-    folder = _saved_in(run, step) / "adapters"
-    found = sorted(path for path in folder.glob("*") if (path / "adapter_config.json").is_file())
+    place = _saved_in(run, step)
+    found = sorted(path for path in (place / "adapters").glob("*") if (path / "adapter_config.json").is_file())
+    if (place / TINKER_FILE).is_file():
+        raise at_tinker(run)
     if not found:
         raise _nothing(run, "trained adapters")
     return found
@@ -166,6 +168,15 @@ def saved_experiences(run: Path | None, algorithm: AlgorithmOptions) -> dict[str
     if run is None or not algorithm.is_training_free:
         return {}
     return {role: library.experiences for role, library in saved_libraries(run).items()}
+
+
+def at_tinker(run: Path) -> RunDirectoryError:
+    """Says that the adapters of a run, which something needs in files, are at a Tinker service."""
+    return RunDirectoryError(
+        f"Run directory {run} was trained with engine=tinker: its adapters are at the Tinker service, and none is in a "
+        "file here. Only `mas run` and `mas eval` play with them; for anything else train the team with "
+        "engine=transformers, engine=vllm or engine=vllm_server"
+    )
 
 
 def _saved_in(run: Path, step: int | None = None) -> Path:

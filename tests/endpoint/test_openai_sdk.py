@@ -1,7 +1,9 @@
 """The official OpenAI client against the endpoint: what people use works as they know it."""
 
+import gzip
 from collections.abc import AsyncIterator
 
+import httpx
 import openai
 import pytest
 from clients import echo, offer, playing
@@ -67,6 +69,31 @@ async def test_errors_are_the_clients_own(asking: openai.AsyncOpenAI) -> None:
         await asking.completions.create(model="a", prompt="hi", presence_penalty=0.5)
     with pytest.raises(openai.AuthenticationError, match="needs its key"):
         await asking.with_options(api_key="wrong").models.list()
+
+
+class Compressed(httpx.AsyncHTTPTransport):
+    """Sends what the client sends, compressed."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+        sent = httpx.Request(
+            request.method,
+            request.url,
+            headers=headers | {"content-encoding": "gzip"},
+            content=gzip.compress(await request.aread()),
+        )
+        return await super().handle_async_request(sent)
+
+
+async def test_a_compressed_body_is_refused_and_answers_come_as_they_are(asking: openai.AsyncOpenAI) -> None:
+    async with httpx.AsyncClient(transport=Compressed()) as http:
+        packing = openai.AsyncOpenAI(base_url=asking.base_url, api_key="sesame", max_retries=0, http_client=http)
+        with pytest.raises(openai.APIStatusError, match="'gzip' is not read here: send it without") as refused:
+            await packing.completions.create(model="a", prompt="hi")
+    assert (refused.value.status_code, refused.value.code) == (415, "content_encoding")
+    raw = await asking.completions.with_raw_response.create(model="a", prompt="hi")
+    assert "content-encoding" not in raw.headers
+    assert raw.parse().choices[0].text
 
 
 async def test_a_team_is_asked_like_any_model(asking: openai.AsyncOpenAI) -> None:

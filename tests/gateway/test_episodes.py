@@ -12,8 +12,11 @@ from mas.core.engine import Generation, Request
 from mas.core.errors import EngineError
 from mas.core.records import Episode, Turn
 from mas.endpoint import running
+from mas.endpoint.command import role_model
 from mas.gateway.recorded import EpisodeEnd
 from mas.gateway.serving import GatewayLimits
+from mas.roles import build_roles
+from mas.scenarios.program import ListedProgramScenario, ProgramOptions
 from mas.training.task_batch import ProgramPlayer
 
 
@@ -402,3 +405,10 @@ def test_an_end_says_one_thing() -> None:
     assert EpisodeEnd(reward=0).failed is None
     with pytest.raises(ValueError, match="say how it went"):
         EpisodeEnd()
+
+
+def test_a_role_is_told_what_the_program_sends_and_nothing_else() -> None:
+    """A chat without a system message gets none of a role's duty."""
+    scenario = ListedProgramScenario(ProgramOptions(roles=("finder", "reader")), ROWS)
+    roles = build_roles(scenario.teams["team"])
+    assert [role_model(role, scenario, chats=True).system for role in roles.values()] == ["", ""]

@@ -3,6 +3,7 @@ It needs openenv, no mas.
 
 `rows`: an episode of a scenario with one seat, in words; `match`: two sessions of one game, each in a task of its own;
 `loop`: the same in one loop, without waiting; `wrong`: what a session that is asked wrongly raises. JSON comes out.
+`python openenv_client.py games ADDRESS`: games against whoever plays the other seat, as each seat in turn.
 """
 
 import asyncio
@@ -77,6 +78,17 @@ async def wrong(address):
         return {"said": said, "goes on": row(await client.step({"action": ""}))}
 
 
+async def games(address):
+    found = []
+    async with GenericEnvClient(base_url=address) as client:
+        for number in range(8):
+            told = [row(await client.reset(seed=number, seat=f"player_{number % 2}"))]
+            while not told[-1]["done"]:
+                told.append(row(await client.step({"action": told[-1]["observation"]["legal"][0]})))
+            found.append(told)
+    return found
+
+
 async def everything(relay, kuhn):
     return {
         "rows": await rows(relay),
@@ -87,4 +99,5 @@ async def everything(relay, kuhn):
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(everything(*sys.argv[1:]))))
+    playing = games(sys.argv[2]) if sys.argv[1] == "games" else everything(*sys.argv[1:])
+    print(json.dumps(asyncio.run(playing)))

@@ -93,8 +93,8 @@ def test_an_answer_is_paid_by_the_rewards_of_the_task_with_their_weights(folder:
 
 @real
 def test_options_of_the_taskset_stand_in_the_brackets_and_splits_share_no_task(folder: Path) -> None:
-    name = f"verifiers:sums(path={folder},timeout_s=250,size=12)"
-    assert len(worker_of(name.removeprefix("verifiers:")).keys) == 12
+    name = f"verifiers:sums(path={folder},timeout_s=250,size=60)"
+    assert len(worker_of(name.removeprefix("verifiers:")).keys) == 60
     scenario = build_scenario(ScenarioOptions(name="bridge", options={"id": name, "style": "words"}))
     environment, found = scenario.environment(), {}
     for split in ("train", "eval"):
@@ -104,7 +104,7 @@ def test_options_of_the_taskset_stand_in_the_brackets_and_splits_share_no_task(f
             tasks.add(seen(environment))
         found[split] = tasks
     assert not found["train"] & found["eval"]
-    assert len(found["train"] | found["eval"]) == 12
+    assert min(map(len, found.values())) > 1, "which task is in which split depends on the folder's name"
     for team in scenario.teams.values():
         roles = build_roles(team)
         compile_team(team, roles)

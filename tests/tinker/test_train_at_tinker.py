@@ -268,6 +268,32 @@ def test_a_run_that_was_resumed_is_one_that_was_not_and_is_played(
     assert KEY not in shown.out + shown.err
 
 
+@pytest.mark.nightly
+def test_what_needs_adapters_in_files_says_that_they_are_at_the_service(
+    server: RunningTinker, tmp_path: Path, mas: Any
+) -> None:
+    """Not that another engine would do: the run has no weights here. `mas run` plays with those of the service."""
+    run, more = str(tmp_path / "run"), ("train.steps=1", "train.tasks_per_step=2", "train.eval_every=0")
+    trained(server, Path(run), *more, "scenario=two_player", "algorithm=parallel_grpo", "train.eval_tasks=2")
+    started = [f"train.start={run}", f"run_dir={tmp_path / 'next'}", "scenario=two_player", "algorithm=parallel_grpo"]
+    db = str(tmp_path / "league.db")
+    commands = (
+        ["serve", run, "--port", "0"],
+        ["serve", run, "engine.name=transformers"],
+        ["export", run, "--card", "--out", str(tmp_path / "card")],
+        ["train", *started],
+        ["league", "run", "--game", "kuhn", "--player", "random", "--player", f"a=run:{run}", "--league", db],
+        ["league", "enter", run, "--game", "kuhn", "--league", db],
+    )
+    for words in commands:
+        ended = mas(*words)
+        assert ended.code == 2, words
+        assert "its adapters are at the Tinker service, and none is in a file here" in ended.err, words
+    shown = mas("run", run)
+    assert shown.code == 0, shown.err
+    assert KEY not in shown.out + shown.err
+
+
 def weights_at(server: RunningTinker, path: str) -> torch.Tensor:
     """All of them as one vector."""
     model, kind, name = path.removeprefix("tinker://").split("/")

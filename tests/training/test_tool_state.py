@@ -160,6 +160,41 @@ async def test_candidates_are_scored_in_worlds_of_their_own(scenario: Scenario) 
     assert episode.measures["denied_calls"] == 0
 
 
+MODES: dict[str, dict[str, Any]] = {
+    "tree": {"lookahead": "episode"},
+    "full_tree": {},
+    "parallel": {},
+    "entropy_tree": {"branch": {"chains": 1, "expand": 1}},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_is_denied_in_every_clone_and_paid_as_one(scenario: Scenario, mode: str) -> None:
+    """Every output moves one more thing to its place. With one move too few, what is said last is paid nothing."""
+    world = scenario.environment()
+    world.reset(scenario.task("train", 2))
+    made = world._running().made  # type: ignore[attr-defined]
+    wrong = [thing for thing in THINGS if made.places[thing] != made.wanted[thing]]
+    assert len(wrong) == 2
+
+    def script(prompt: str, adapter: str | None, seed: int) -> str:
+        said = prompt.count("result: ")
+        left = wrong[said] if said < len(wrong) else None
+        return "done" if left is None else call("move", thing=left, shelf=made.wanted[left]) + " " * (seed % 2)
+
+    options = SamplerOptions.model_validate({"mode": mode, "candidates": 2, **MODES[mode]})
+    for most, paid in ((len(wrong) - 1, 0.0), (len(wrong), 1.0)):
+        rule = {"environment.move": {"most": most, "instead": MOST}}
+        async with runtime_of(team(rules=rule), ScriptedEngine(script, context=20_000)) as runtime:
+            episodes = await sample(runtime, scenario, [2], options)
+        assert [episode.cause for episode in episodes] == [None] * len(episodes)
+        turns = [turn for episode in episodes for turn in episode.turns]
+        assert {turn.turn for turn in turns} == set(range(len(wrong) + 1))
+        assert {turn.rewards["team.reward"] for turn in turns} == {paid}
+        assert {episode.success for episode in episodes} == {paid == 1.0}
+        assert {episode.measures["denied_calls"] for episode in episodes} == {len(wrong) - most}
+
+
 PLAN = (
     call("move", thing="lamp", shelf="A"),
     call("move", thing="clock", shelf="A"),  # denied: not the clock

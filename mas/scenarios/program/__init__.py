@@ -156,11 +156,12 @@ class ListedProgramScenario(ProgramScenario):
 
 
 def _team(roles: Sequence[str], max_tokens: int) -> TeamSpec:
-    """A chain of the roles, since a team must have a graph."""
+    """A chain of the roles, since a team must have a graph. `ask`: a model is told what the program sends, and nothing
+    of a role's duty."""
     places = ["start", *roles, "done"]
     return TeamSpec(
         name=NAME,
-        roles={role: RoleSpec(type="executor", max_tokens=max_tokens) for role in roles},
+        roles={role: RoleSpec(type="executor", ask="{task}", max_tokens=max_tokens) for role in roles},
         edges=[f"{source} -> {target}" for source, target in pairwise(places)],
         output=roles[-1],
     )
