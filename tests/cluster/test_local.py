@@ -97,7 +97,7 @@ async def test_a_network_that_gave_up_is_the_end_of_the_connection() -> None:
     connection = WorkerConnection("worker", reader, writer, LIMIT, explain)
     call = asyncio.create_task(connection.call("echo", b"", ()))
     await asyncio.sleep(0)
-    reader.set_exception(TimeoutError(110, "WorkerConnection timed out"))
+    reader.set_exception(TimeoutError(110, "Connection timed out"))
     for asked in (call, connection.ping()):
         with pytest.raises(WorkerLost, match=r"the network gave up|its connection is closed"):
             await asyncio.wait_for(asked, 10)
