@@ -1,6 +1,8 @@
 """The page of a league (ladder, win rates, games) and the page on which one of its games is stepped through."""
 
+import time
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -11,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mas.core.printable import shortened
+from mas.observe.durations import rough_time
 from mas.studio.leagues import LeagueFile, TournamentRow, tournaments_of
 from mas.studio.paging import page_of, query_of
 from mas.studio.site import Studio
@@ -60,6 +63,8 @@ class _LeaguePages:
             league=league,
             tournaments=tournaments,
             chosen=chosen,
+            whole=_games_due(terms, table.games),
+            changed=f"{rough_time(max(time.time() - league.changed_s, 0))} ago",
             terms={"rounds": 0, "games": "?", "seed": "?", **terms},
             table=table.standings,
             names=names,
@@ -130,6 +135,16 @@ def _chosen(tournaments: Sequence[TournamentRow], name: str | None) -> Tournamen
     if named is None:
         raise HTTPException(404, f"this league has no tournament {name[:80]!r}; its page lists all")
     return named
+
+
+def _games_due(terms: Mapping[str, Any], games: "Sequence[PlayedGame]") -> int | None:
+    """How many games the tournament has at its end; None: that is not known before its first game."""
+    each, rounds, players = terms.get("games"), terms.get("rounds", 0), len(terms["players"])
+    if not games or type(each) is not int or type(rounds) is not int:
+        return None
+    if rounds:
+        return rounds * (players // 2) * each
+    return (players - 1 if terms.get("challenger") else comb(players, len(games[0].players))) * each
 
 
 def _pair_link(tournament: str) -> Any:

@@ -167,6 +167,31 @@ async def test_reading_changes_nothing_beside_an_idle_league_and_beside_one_that
             assert after["league.db"] == before["league.db"]
 
 
+async def test_the_page_of_a_league_follows_its_games_and_keeps_what_is_open(
+    browser: Any, made: Made, tmp_path: Path
+) -> None:
+    folder, games = made
+    with closing(LeagueStore.read_only(folder / "games" / "league.db")) as store:
+        terms = store.terms("cup")
+    with closing(LeagueStore.open(tmp_path / "live.db")) as league:
+        league.begin("cup", terms)
+        async with studio_over(tmp_path) as address, opened(browser, address, "/") as page:
+            await page.get_by_role("link", name="cup").click()
+            await page.get_by_text("0 games are played").wait_for()
+            await page.get_by_text("Who plays").click()
+            league.add("cup", games[0])
+            await page.get_by_text("1 of 12 games are played").wait_for()
+            for game in games[1:]:
+                league.add("cup", game)
+            await page.get_by_text("12 of 12 games are played").wait_for()
+            assert await page.locator("table.games tbody tr").count() == 12
+            names = await page.locator(".ladder tbody th").all_inner_texts()
+            table = standings(["best", "luck", HOSTILE], games)
+            assert names == [printable(row.name) for row in table.standings]
+            assert await page.locator("dl.sources").is_visible(), "what was opened stays open"
+            assert await page.evaluate("document.activeElement.textContent") == "Who plays"
+
+
 async def test_addresses_that_name_nothing_and_games_that_changed_are_said_to(
     site: str, made: Made, tmp_path: Path
 ) -> None:
