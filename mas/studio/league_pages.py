@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mas.league.match import PlayedGame
     from mas.league.page_parts import GameStep, PairCell
 
+ORDERS = ("rating", "payoff")
+"""Of a ladder."""
 _MOST_STEPS, _MOST_TEXT = 400, 20_000
 """Steps of a game that are shown, and characters of each text in them."""
 
@@ -52,7 +54,10 @@ class _LeaguePages:
             chosen = _chosen(tournaments, query.get("tournament"))
             if chosen is None:
                 return self._studio.page(request, "league.html", league=league, tournaments=(), chosen=None)
-            terms, table = store.terms(chosen.name), self._studio.leagues.table(league, store, chosen.name)
+            terms, table = (
+                store.terms(chosen.name),
+                self._studio.leagues.table(league, store, chosen.name, query.get("order")),
+            )
         names = [row.name for row in table.standings.standings]
         wanted = {query.get(key, "") for key in ("player", "opponent")} & set(names)
         listed = [game for game in table.games if wanted <= set(game.players)]
@@ -77,6 +82,7 @@ class _LeaguePages:
             page=page,
             wanted={key: query.get(key, "") for key in ("player", "opponent")},
             query=query_of(query),
+            orders=[(order, f"?{urlencode({**query, 'tournament': chosen.name, 'order': order})}") for order in ORDERS],
             pair_link=_pair_link(chosen.name),
             play_link=_play_link(self._studio, league, chosen),
             game_link=lambda game: f"/leagues/{league.key}/game?{urlencode({'tournament': chosen.name, 'game': game})}",
