@@ -46,7 +46,7 @@ class _LeaguePages:
     def league(self, request: Request) -> Response:
         """The page of a league, with one of its tournaments."""
         from mas.league.page_parts import difference_tables, payoffs, win_rates
-        from mas.league.tables import notes
+        from mas.league.tables import command_again, notes
 
         league, query = self._studio.league_of(request), request.query_params
         with league.opened() as store:
@@ -75,6 +75,7 @@ class _LeaguePages:
             names=names,
             left_out=table.left_out,
             notes=notes(table.standings),
+            command=command_again(chosen.name, terms),
             rates=win_rates(table.standings, table.games),
             payoffs=payoffs(table.standings),
             differences=difference_tables(table.standings),
