@@ -183,7 +183,7 @@ def staleness(
         list[int] | None, typer.Option(help="of samples, in updates; may be repeated; default 0, 1 and 2")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="measured runs, each with a seed of its own, after one")] = 3,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="options of all runs")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="options of all runs")] = None,
 ) -> None:
     """What sampling while the learner works brings in time, and costs in success."""
     from benchmarks.result import check_writable, write_result

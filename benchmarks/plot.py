@@ -131,4 +131,4 @@ def _label_points(axes: Axes, workload: dict[str, Any]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
     axes.set_xlabel(workload["sweep"]["over"])
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 1.08 * axes.dataLim.ymax)  # room for the highest point and its bar

@@ -233,6 +233,25 @@ PLACES: dict[str, CommandPlace] = {
 """Every command by its name, in the order of the help."""
 
 
+class ShownFlags:
+    """A command or group whose help says nothing about the type of flags: they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class MasCommand(ShownFlags, TyperCommand):
+    """One command."""
+
+
+class MasGroup(ShownFlags, TyperGroup):
+    """A command that has commands, such as `mas league`."""
+
+
 class CommandsByName(MutableMapping[str, Any]):
     """Name -> command, which is imported when it is asked for."""
 
@@ -265,11 +284,21 @@ def _load(name: str, place: CommandPlace) -> Any:
         holder = typer.Typer()
         holder.command(name)(found)
         found = holder
+    _hide_types_of_flags(found)
     group = typer.main.get_group(found)
     return group.commands.get(name, group)
 
 
-class LazyGroup(TyperGroup):
+def _hide_types_of_flags(app: typer.Typer) -> None:
+    app.info.cls = MasGroup
+    for command in app.registered_commands:
+        command.cls = MasCommand
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _hide_types_of_flags(group.typer_instance)
+
+
+class LazyGroup(ShownFlags, TyperGroup):
     """All commands: for help and completion by what `PLACES` says of them, and imported when they are given."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -281,7 +310,7 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         place = PLACES.get(cmd_name)
-        return place and TyperCommand(name=cmd_name, help=place.help, rich_help_panel=place.panel)
+        return place and MasCommand(name=cmd_name, help=place.help, rich_help_panel=place.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)

@@ -40,7 +40,7 @@ class ListedAlgorithm(msgspec.Struct, frozen=True, kw_only=True):
 def algorithms(
     name: Annotated[
         str,
-        typer.Argument(metavar="[NAME]", help="one algorithm; default: all", autocompletion=complete_algorithm),
+        typer.Argument(metavar="NAME", help="one algorithm; default: all", autocompletion=complete_algorithm),
     ] = "",
     find: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="list those whose lines have this word (may be repeated)")

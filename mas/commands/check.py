@@ -21,7 +21,7 @@ def check(
     parts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PART]...",
+            metavar="PART",
             help="FILE.py, FILE.py:NAME, package.module:NAME, TEAM.yaml, a directory or a name that mas knows; "
             "default: this directory. scenario=NAME and scenario.options.KEY=VALUE: where teams and algorithms play",
         ),

@@ -56,9 +56,9 @@ def base(overrides: Overrides = None) -> None:
     is_chosen = any(word.lstrip("+").partition("=")[0].partition(".")[0] == "scenario" for word in given)
     wanted = [configured([*given, *more]) for more in ([[]] if is_chosen else [[f"scenario={n}"] for n in names])]
     check_used("base", given, ("scenario", "model", "engine"))
-    from mas.training.base import tiny_base
+    from mas.training.base import progress_in, tiny_base
 
     for _, setup in wanted:
-        began = time.perf_counter()
-        path = tiny_base(setup.scenario, setup.model.tiny)
-        typer.echo(f"{setup.scenario.name}\t{path}\t{time.perf_counter() - began:.1f} s")
+        began, name = time.perf_counter(), setup.scenario.name
+        path = tiny_base(setup.scenario, setup.model.tiny, progress_in(lambda text: typer.echo(text, err=True), name))
+        typer.echo(f"{name}\t{path}\t{time.perf_counter() - began:.1f} s")

@@ -43,9 +43,10 @@ def new(
     for path in files:
         typer.echo(f"wrote {path}")
     begin = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
-    test = "pytest" if find_spec("pytest") else "pip install 'mas[test]' && pytest"
+    if find_spec("pytest") is None:
+        begin.append("pip install 'mas[test]'")  # the check needs it, too
     typer.echo("next:")
-    for command in (*begin, filled(skeleton.check, names), filled(skeleton.train, names), test):
+    for command in (*begin, filled(skeleton.check, names), filled(skeleton.train, names), "pytest"):
         typer.echo(f"  {command}")
 
 

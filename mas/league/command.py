@@ -26,7 +26,7 @@ Confidence = Annotated[float, typer.Option(min=0.5, max=0.999, help="of the inte
 def run(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[OVERRIDES]...", help="other options of the cluster: cluster.address=HOST:PORT"),
+        typer.Argument(metavar="OVERRIDES", help="other options of the cluster: cluster.address=HOST:PORT"),
     ] = None,
     game: Annotated[
         str, typer.Option(help="SCENARIO:GAME, as two_player:kuhn_poker, short kuhn; or PACKAGE:NAME, as open_spiel:go")
@@ -123,7 +123,7 @@ def forgetting(
 def respond(
     to: Annotated[str, typer.Option("--to", help=f"whom to answer, a SOURCE: {SOURCES}")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help="of the training, as of mas train")
+        list[str] | None, typer.Argument(metavar="OVERRIDES", help="of the training, as of mas train")
     ] = None,
     game: Annotated[str, typer.Option(help="SCENARIO:GAME, as two_player:kuhn_poker; default: that of the run")] = "",
     out: Annotated[Path, typer.Option(help="the answer's run directory; the same command goes on with it")] = Path(
@@ -147,7 +147,7 @@ def respond(
 @league.command()
 def psro(
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help="of all trainings, as those of mas train")
+        list[str] | None, typer.Argument(metavar="OVERRIDES", help="of all trainings, as those of mas train")
     ] = None,
     game: Annotated[str, typer.Option(help="SCENARIO:GAME of two seats")] = "two_player:kuhn_poker",
     solver: Annotated[
@@ -206,7 +206,7 @@ def table(
 
 @league.command()
 def match(
-    game: Annotated[str, typer.Argument(metavar="[GAME]", help="id of a game; default: list them")] = "",
+    game: Annotated[str, typer.Argument(metavar="GAME", help="id of a game; default: list them")] = "",
     place: Place = "league.db",
     name: Name = "",
     between: Annotated[str, typer.Option(metavar="A,B", help="list only games between these players")] = "",

@@ -14,12 +14,13 @@ from markupsafe import Markup
 
 from mas.core.environment import Environment
 from mas.core.errors import RunDirectoryError
+from mas.core.printable import printable
 from mas.league.match import PlayedGame
 from mas.league.page_parts import TEMPLATES, difference_tables, game_steps, payoffs, win_rates
 from mas.league.payoff import Payoff
 from mas.league.standings import Standings
-from mas.league.tables import notes
-from mas.observe.files import text_cell, write_bytes_atomic, write_text_atomic
+from mas.league.tables import command_again, notes
+from mas.observe.files import text_cell, write_bytes_atomic
 
 COLUMNS = (
     *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high"),
@@ -28,8 +29,8 @@ COLUMNS = (
 """Of `ladder.csv`."""
 
 
-FILES = ("ladder.csv", "payoff.csv", "games.jsonl")
-"""What lies beside the page."""
+PAYOFF_COLUMNS = ("player", "opponent", "games", "mean", "variance")
+"""Of `payoff.csv`."""
 
 
 def export_tournament(
@@ -41,7 +42,7 @@ def export_tournament(
     out: Path,
     replays: int,
 ) -> list[Path]:
-    """Write `games.jsonl`, `ladder.csv`, `payoff.csv` and `index.html` into a directory.
+    """Write `games.jsonl`, the ladder and the payoffs as CSV and, with pyarrow, as Parquet, figures, and `index.html`.
 
     Args:
         game: to play the games of the page again.
@@ -53,58 +54,76 @@ def export_tournament(
     Raises:
         RunDirectoryError: it cannot be written. EnvironmentFault: a game that cannot be told again; nothing is written.
     """
-    page = tournament_page(name, terms, table, games, game, replays)
-    lines = msgspec.json.Encoder().encode_lines(games)
+    from mas.league.figures import figure_files  # matplotlib, which no other part of a page needs
+
+    files = {"games.jsonl": msgspec.json.Encoder().encode_lines(games), **_tables(table), **figure_files(table, games)}
+    page = tournament_page(name, terms, table, games, game, replays, tuple(files))
+    files["index.html"] = page.encode()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(out / "games.jsonl", lines)
-        write_text_atomic(out / "ladder.csv", ladder_csv(table))
-        write_text_atomic(out / "payoff.csv", payoff_csv(table.payoff))
-        write_text_atomic(out / "index.html", page)
+        for file, content in files.items():
+            write_bytes_atomic(out / file, content)
     except OSError as error:
         raise RunDirectoryError(f"{out} cannot be written: {error.strerror}. Choose another --out.") from error
-    return [out / file for file in ("games.jsonl", "ladder.csv", "payoff.csv", "index.html")]
+    return [out / file for file in files]
 
 
-def ladder_csv(table: Standings) -> str:
-    """The ladder, a row for each player."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in table.standings:
-        rating = (row.rating.mu, row.rating.sigma, row.rating.ordinal)
-        counts = (row.games, row.wins, row.draws, row.losses, row.points)
-        rest = (
-            row.interval.low,
-            row.interval.high,
-            row.payoff,
-            row.paid.low,
-            row.paid.high,
-            row.nash,
-            row.alpha_rank,
-            row.illegal,
+def _tables(table: Standings) -> dict[str, bytes]:
+    """Name -> content of the ladder's and the payoffs' files."""
+    from mas.league.figures import parquet
+    from mas.observe.figures import has_parquet
+
+    tables = {"ladder": (COLUMNS, _ladder_rows(table)), "payoff": (PAYOFF_COLUMNS, _payoff_rows(table.payoff))}
+    files = {f"{name}.csv": _csv(columns, rows) for name, (columns, rows) in tables.items()}
+    if has_parquet():
+        files |= {f"{name}.parquet": parquet(columns, rows) for name, (columns, rows) in tables.items()}
+    return files
+
+
+def _ladder_rows(table: Standings) -> list[tuple[Any, ...]]:
+    """A row for each player."""
+    return [
+        (
+            *(row.name, row.rating.mu, row.rating.sigma, row.rating.ordinal),
+            *(row.games, row.wins, row.draws, row.losses, row.points, row.interval.low, row.interval.high),
+            *(row.payoff, row.paid.low, row.paid.high, row.nash, row.alpha_rank, row.illegal),
         )
-        writer.writerow((text_cell(row.name), *rating, *counts, *rest))
-    return text.getvalue()
+        for row in table.standings
+    ]
 
 
-def payoff_csv(payoff: Payoff) -> str:
+def _payoff_rows(payoff: Payoff) -> list[tuple[Any, ...]]:
     """A row for each ordered pair that met."""
+    return [
+        (name, other, int(payoff.games[i, j]), float(payoff.mean[i, j]), float(payoff.variance[i, j]))
+        for i, name in enumerate(payoff.players)
+        for j, other in enumerate(payoff.players)
+        if payoff.games[i, j]
+    ]
+
+
+def _csv(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("player", "opponent", "games", "mean", "variance"))
-    for i, name in enumerate(payoff.players):
-        for j, other in enumerate(payoff.players):
-            if payoff.games[i, j]:
-                cells = (int(payoff.games[i, j]), float(payoff.mean[i, j]), float(payoff.variance[i, j]))
-                writer.writerow((text_cell(name), text_cell(other), *cells))
-    return text.getvalue()
+    writer.writerow(columns)
+    writer.writerows([text_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return text.getvalue().encode()
 
 
 def tournament_page(
-    name: str, terms: Mapping[str, Any], table: Standings, games: Sequence[PlayedGame], game: Environment, replays: int
+    name: str,
+    terms: Mapping[str, Any],
+    table: Standings,
+    games: Sequence[PlayedGame],
+    game: Environment,
+    replays: int,
+    files: Sequence[str],
 ) -> str:
-    """The page: ladder, heat maps of win rates and payoffs, replays; no script, nothing from elsewhere."""
+    """The page: ladder, heat maps of win rates and payoffs, replays; no script, nothing from elsewhere.
+
+    Args:
+        files: that lie beside it.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -114,8 +133,9 @@ def tournament_page(
         terms=terms,
         games=len(games),
         table=table,
-        files=FILES,
+        files=files,
         notes=notes(table),
+        command=printable(command_again(name, terms)),
         rates=win_rates(table, games),
         payoffs=payoffs(table),
         differences=difference_tables(table),

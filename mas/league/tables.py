@@ -1,7 +1,9 @@
 """Tables, members and games as people read them in a terminal."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
@@ -15,6 +17,23 @@ from mas.league.response import Response
 from mas.league.standings import Order, PlayerDifference, Standing, Standings
 from mas.observe.report_records import Chart, Series
 from mas.observe.significance import Interval
+
+
+def command_again(name: str, terms: Mapping[str, Any]) -> str:
+    """What plays a tournament again, in a league of its own; else why no command does.
+
+    Sources of players are as they were given: paths of runs are those of the folder in which it was played.
+    """
+    if terms.get("challenger"):
+        return "# no tournament of its own: mas league enter or mas league forgetting played it for a member"
+    sources = {player: str(source) for player, source in terms["players"].items()}
+    if unclear := [source for source in sources.values() if "=" in source]:
+        return f"# no command plays it again: the source of a player has the sign =: {unclear[0]}"
+    options = ("games", "rounds", "seed")
+    words = [word for key in options if terms.get(key) is not None for word in (f"--{key}", str(terms[key]))]
+    seats = [word for player, source in sources.items() for word in ("--player", f"{player}={source}")]
+    place = ("--name", name, "--league", "again.db")
+    return shlex.join(["mas", "league", "run", "--game", str(terms["game"]), *seats, *words, *place])
 
 
 def ladder(table: Standings, title: str) -> Grid:

@@ -17,7 +17,7 @@ _ROWS, _PAGE_ROWS = 200, 5_000
 def timeline(
     places: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN_DIR...", help=f"directories with a {SPANS_NAME}, or such files: one per process"),
+        typer.Argument(metavar="RUN_DIR", help=f"directories with a {SPANS_NAME}, or such files: one per process"),
     ],
     trace: Annotated[str, typer.Option(metavar="ID", help="the trace that begins so; default: the last one")] = "",
     rows: Annotated[

@@ -17,6 +17,8 @@ from mas.observe.progress import format_number
 
 SUCCESS = "success"
 """What results are of where nothing else is said."""
+STEP_PARTS = ("sample", "learn", "publish")
+"""Parts of a training step that are timed and do not overlap."""
 
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,22 @@ class KeyNumber(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     before: str | None = None
     note: str = ""
+
+
+def throughput(new_tokens: float, seconds: Mapping[str, float], steps: int) -> KeyNumber | None:
+    """How fast a run sampled: tokens that models wrote, per second of `sample`; prompts and evaluations do not count.
+
+    Args:
+        new_tokens: `completion_tokens` of the last step, which counts from the beginning.
+        seconds: of all steps together, by part; `sample`, `learn` and `publish` make a step.
+        steps: that were timed. Without any, None is returned.
+    """
+    sampling_s = seconds.get("sample", 0.0)
+    if not steps or sampling_s <= 0:
+        return None
+    step_s = sum(seconds.get(part, 0.0) for part in STEP_PARTS) / steps
+    note = f"new tokens while sampling; {step_s:.2g} s a step"
+    return KeyNumber(label="throughput", after=f"{format_number(round(new_tokens / sampling_s))}/s", note=note)
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):

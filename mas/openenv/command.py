@@ -38,7 +38,7 @@ EXTRA = "openenv"
 
 def openenv(
     name: Annotated[str, typer.Argument(metavar="SCENARIO", help="a scenario, or a game of a bridge, LIBRARY:GAME")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="OVERRIDES", help=OVERRIDES_HELP)] = None,
     others: Annotated[
         str | None,
         typer.Option(

@@ -64,7 +64,7 @@ class PlayRequest(NamedTuple):
 
 def play(
     name: Annotated[str, typer.Argument(metavar="SCENARIO", help="SCENARIO or SCENARIO/TEAM, or LIBRARY:GAME")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP)] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="OVERRIDES", help=OVERRIDES_HELP)] = None,
     people: Annotated[
         list[str] | None,
         typer.Option("--as", metavar="NAME", help="your role or member, or your seat of a game; repeatable"),

@@ -26,7 +26,7 @@ OVERRIDES_HELP = (
 )
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[OVERRIDES]...", help=OVERRIDES_HELP, autocompletion=complete_override),
+    typer.Argument(metavar="OVERRIDES", help=OVERRIDES_HELP, autocompletion=complete_override),
 ]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="directory of a run, made by `mas train`")]
 _PLAYED_HELP = "directory of a run, made by `mas train`, or a published team, hub:ORG/NAME or hub:ORG/NAME@REVISION"

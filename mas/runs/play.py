@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 STORE = "MAS_BUS_STORE"
-Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN_DIR] [OVERRIDES]...", help=OVERRIDES_HELP)]
+Words = Annotated[list[str] | None, typer.Argument(metavar="RUN_DIR|OVERRIDES", help=OVERRIDES_HELP)]
 BUS_HELP = "the bus that processes share, mqtt://USER@HOST:PORT/SPACE or mqtts://; password in MAS_BUS_PASSWORD"
 _USER_HELP = "USER is TEAM%2FAGENT: in a URL, %2F stands for a slash that does not end the host"
 _STORE_HELP = (

@@ -20,7 +20,15 @@ from mas.observe.files import read_lines
 from mas.observe.metrics import flatten, read_metrics
 from mas.observe.palette import agent_colours
 from mas.observe.progress import format_number
-from mas.observe.report_records import Chart, Conversation, ConversationPair, KeyNumber, Report
+from mas.observe.report_records import (
+    STEP_PARTS,
+    Chart,
+    Conversation,
+    ConversationPair,
+    KeyNumber,
+    Report,
+    throughput,
+)
 
 _SHOWN = 4
 _Lines = Sequence[Mapping[str, Any]]
@@ -85,15 +93,12 @@ def _numbers(lines: _Lines, config: Config) -> tuple[KeyNumber, ...]:
 
 
 def _throughput(lines: _Lines) -> list[KeyNumber]:
-    """New tokens per second of sampling, and seconds per step; none where no step was timed."""
-    steps = [(line["completion_tokens"], line["seconds"]) for line in lines if "sample" in line.get("seconds", {})]
-    sampling_s = sum(seconds["sample"] for _, seconds in steps)
-    if sampling_s <= 0:
-        return []
-    step_s = sum(sum(seconds.get(part, 0.0) for part in ("sample", "learn", "publish")) for _, seconds in steps)
-    rate = format_number(round(sum(tokens for tokens, _ in steps) / sampling_s))
-    note = f"new tokens while sampling; {step_s / len(steps):.2g} s a step"
-    return [KeyNumber(label="throughput", after=f"{rate}/s", note=note)]
+    """None where no step was timed."""
+    steps = [line for line in lines if "sample" in line.get("seconds", {})]
+    seconds = {part: sum(line["seconds"].get(part, 0.0) for line in steps) for part in STEP_PARTS}
+    new_tokens = _values(lines, "completion_tokens")
+    number = throughput(new_tokens[-1] if new_tokens else 0.0, seconds, len(steps))
+    return [] if number is None else [number]
 
 
 def _held_out(number: str) -> dict[str, str]:

@@ -34,7 +34,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 def scenarios(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="one scenario; default: all", autocompletion=complete_scenario)
+        str, typer.Argument(metavar="NAME", help="one scenario; default: all", autocompletion=complete_scenario)
     ] = "",
     measure: Annotated[
         bool, typer.Option("--measure", help="play held-out tasks with a random player and the scenario's expert")

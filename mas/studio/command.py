@@ -16,7 +16,7 @@ def studio(
     places: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="run directories, folders with some below them, leagues; default: runs, league.db",
         ),
     ] = None,

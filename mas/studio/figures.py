@@ -6,6 +6,7 @@ from itertools import count
 import msgspec
 
 from mas.observe.charts import SERIES_COLOURS
+from mas.observe.report_records import STEP_PARTS
 from mas.studio.metric_columns import MetricColumns, Points
 from mas.studio.metric_meanings import Meaning, meaning_of
 
@@ -135,7 +136,7 @@ def sections_of(columns: MetricColumns, looks: Mapping[str, int], *, is_over_tok
             make("Samples against the trainer, before the step", "nats a token", ["adapters/*/behaviour_gap"]),
         ],
         "Throughput and time": [
-            make.rate("Tokens per second", "tokens a second"),
+            make.rate("New tokens per second", "tokens a second"),
             make("Seconds of a step", "seconds", ["seconds/sample", "seconds/learn", "seconds/publish"]),
             make("Seconds of an evaluation", "seconds", ["seconds/evaluate/*"]),
         ],
@@ -201,14 +202,17 @@ class _Maker:
         )
 
     def rate(self, title: str, unit: str) -> Figure:
-        """Tokens that a step sampled per second of sampling, and of the whole step."""
+        """Tokens that models wrote in a step, per second of sampling and of the whole step."""
         spent, before = {}, 0.0
-        for step, tokens in self._columns.points("tokens"):
+        for step, tokens in self._columns.points("completion_tokens"):
             spent[step], before = tokens - before, tokens
-        seconds = {part: dict(self._columns.points(f"seconds/{part}")) for part in ("sample", "learn", "publish")}
+        seconds = {part: dict(self._columns.points(f"seconds/{part}")) for part in STEP_PARTS}
         sampling = _divided(spent, seconds["sample"].get)
         whole = _divided(spent, lambda step: sum(one.get(step, 0.0) for one in seconds.values()))
-        meaning = Meaning("tokens that a step sampled, per second of its sampling and of the whole step", "steady")
+        meaning = Meaning(
+            "tokens that models wrote, per second of a step's sampling and of the whole step; prompts do not count",
+            "steady",
+        )
         rates = {"while sampling": sampling, "whole step": whole} if sampling else {}
         looks = zip(self._numbers(list(rates)), rates.items(), strict=True)
         lines = [line_of(name, number, self._placed(rate)) for number, (name, rate) in looks]

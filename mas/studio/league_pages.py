@@ -1,6 +1,8 @@
 """The page of a league (ladder, win rates, games) and the page on which one of its games is stepped through."""
 
+import time
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -11,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mas.core.printable import shortened
+from mas.observe.durations import rough_time
 from mas.studio.leagues import LeagueFile, TournamentRow, tournaments_of
 from mas.studio.paging import page_of, query_of
 from mas.studio.site import Studio
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from mas.league.match import PlayedGame
     from mas.league.page_parts import GameStep, PairCell
 
+ORDERS = ("rating", "payoff")
+"""Of a ladder."""
 _MOST_STEPS, _MOST_TEXT = 400, 20_000
 """Steps of a game that are shown, and characters of each text in them."""
 
@@ -41,7 +46,7 @@ class _LeaguePages:
     def league(self, request: Request) -> Response:
         """The page of a league, with one of its tournaments."""
         from mas.league.page_parts import difference_tables, payoffs, win_rates
-        from mas.league.tables import notes
+        from mas.league.tables import command_again, notes
 
         league, query = self._studio.league_of(request), request.query_params
         with league.opened() as store:
@@ -49,7 +54,10 @@ class _LeaguePages:
             chosen = _chosen(tournaments, query.get("tournament"))
             if chosen is None:
                 return self._studio.page(request, "league.html", league=league, tournaments=(), chosen=None)
-            terms, table = store.terms(chosen.name), self._studio.leagues.table(league, store, chosen.name)
+            terms, table = (
+                store.terms(chosen.name),
+                self._studio.leagues.table(league, store, chosen.name, query.get("order")),
+            )
         names = [row.name for row in table.standings.standings]
         wanted = {query.get(key, "") for key in ("player", "opponent")} & set(names)
         listed = [game for game in table.games if wanted <= set(game.players)]
@@ -60,11 +68,14 @@ class _LeaguePages:
             league=league,
             tournaments=tournaments,
             chosen=chosen,
+            whole=_games_due(terms, table.games),
+            changed=f"{rough_time(max(time.time() - league.changed_s, 0))} ago",
             terms={"rounds": 0, "games": "?", "seed": "?", **terms},
             table=table.standings,
             names=names,
             left_out=table.left_out,
             notes=notes(table.standings),
+            command=command_again(chosen.name, terms),
             rates=win_rates(table.standings, table.games),
             payoffs=payoffs(table.standings),
             differences=difference_tables(table.standings),
@@ -72,6 +83,7 @@ class _LeaguePages:
             page=page,
             wanted={key: query.get(key, "") for key in ("player", "opponent")},
             query=query_of(query),
+            orders=[(order, f"?{urlencode({**query, 'tournament': chosen.name, 'order': order})}") for order in ORDERS],
             pair_link=_pair_link(chosen.name),
             play_link=_play_link(self._studio, league, chosen),
             game_link=lambda game: f"/leagues/{league.key}/game?{urlencode({'tournament': chosen.name, 'game': game})}",
@@ -130,6 +142,16 @@ def _chosen(tournaments: Sequence[TournamentRow], name: str | None) -> Tournamen
     if named is None:
         raise HTTPException(404, f"this league has no tournament {name[:80]!r}; its page lists all")
     return named
+
+
+def _games_due(terms: Mapping[str, Any], games: "Sequence[PlayedGame]") -> int | None:
+    """How many games the tournament has at its end; None: that is not known before its first game."""
+    each, rounds, players = terms.get("games"), terms.get("rounds", 0), len(terms["players"])
+    if not games or type(each) is not int or type(rounds) is not int:
+        return None
+    if rounds:
+        return rounds * (players // 2) * each
+    return (players - 1 if terms.get("challenger") else comb(players, len(games[0].players))) * each
 
 
 def _pair_link(tournament: str) -> Any:

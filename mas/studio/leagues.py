@@ -18,7 +18,7 @@ from mas.studio.runs import folders_below, key_of
 
 if TYPE_CHECKING:
     from mas.league.match import PlayedGame
-    from mas.league.standings import Standings
+    from mas.league.standings import Order, Standings
     from mas.league.store import LeagueStore
 
 SUFFIX = ".db"
@@ -111,7 +111,7 @@ class Leagues:
         self._places = places
         self._lock = threading.Lock()
         self._rows: dict[str, tuple[object, LeagueRow]] = {}
-        self._tables: OrderedDict[tuple[str, str], tuple[object, TournamentTable]] = OrderedDict()
+        self._tables: OrderedDict[tuple[str, str, str | None], tuple[object, TournamentTable]] = OrderedDict()
 
     def all(self) -> list[LeagueFile]:
         """Every league that is there now, by name."""
@@ -144,25 +144,37 @@ class Leagues:
             league=league, tournaments=row.tournaments, members=row.members, changed=f"{ago} ago", problem=row.problem
         )
 
-    def table(self, league: LeagueFile, store: "LeagueStore", tournament: str) -> TournamentTable:
+    def table(
+        self, league: LeagueFile, store: "LeagueStore", tournament: str, order: str | None = None
+    ) -> TournamentTable:
         """The table of a tournament, computed once as long as the league stays as it is.
+
+        Args:
+            order: of the ladder; anything but `rating` and `payoff`: what suits the game, see `order_for`.
 
         Raises:
             ConfigError: there is no such tournament, or it cannot be read.
         """
         from mas.league.standings import standings
 
-        key, state = (league.key, tournament), league.state
+        wanted: Order | None = "rating" if order == "rating" else "payoff" if order == "payoff" else None
+        key, state = (league.key, tournament, wanted), league.state
         with self._lock:
             if key not in self._tables or self._tables[key][0] != state:
                 players = list(store.terms(tournament)["players"])
                 games = [game for game in store.games(tournament) if {*game.players} <= {*players}]
                 left_out = store.counts().get(tournament, 0) - len(games)
-                self._tables[key] = (state, TournamentTable(standings(players, games), games, left_out))
+                table = standings(players, games, order=wanted or order_for(games))
+                self._tables[key] = (state, TournamentTable(table, games, left_out))
             self._tables.move_to_end(key)
             while len(self._tables) > _TABLES:
                 self._tables.popitem(last=False)
             return self._tables[key][1]
+
+
+def order_for(games: "Sequence[PlayedGame]") -> "Order":
+    """By payoff where more can be won in one game than in another, as in poker: ratings only know who won."""
+    return "payoff" if len({abs(paid) for game in games for paid in game.returns if paid}) > 1 else "rating"
 
 
 def _row_of(league: LeagueFile) -> LeagueRow:

@@ -13,7 +13,7 @@ from mas.config.stored_run import load_run_config
 from mas.core.errors import MasError
 from mas.observe.durations import clock_time, rough_time, seconds_spent
 from mas.observe.progress import format_number
-from mas.observe.report_records import KeyNumber
+from mas.observe.report_records import STEP_PARTS, KeyNumber, throughput
 from mas.runs.report import command_again
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.run_status import RunStatus
@@ -89,9 +89,12 @@ def key_numbers(columns: MetricColumns, status: RunStatus) -> list[KeyNumber]:
     numbers.append(KeyNumber(label="steps done", after=str(done), note=steps))
     tokens = columns.last("tokens")
     if tokens is not None:
-        sampling = columns.total("seconds/sample")
-        rate = f"{format_number(round(tokens / sampling))} a second of sampling" if sampling > 0 else ""
-        numbers.append(KeyNumber(label="tokens sampled", after=format_number(round(tokens)), note=rate))
+        numbers.append(KeyNumber(label="tokens sampled", after=format_number(round(tokens)), note="prompts included"))
+    seconds = {part: columns.total(f"seconds/{part}") for part in STEP_PARTS}
+    timed = len(columns.points("seconds/sample"))
+    speed = throughput(columns.last("completion_tokens") or 0.0, seconds, timed)
+    if speed is not None:
+        numbers.append(speed)
     whole = sum(time_spent(columns).values())
     if whole > 0:
         numbers.append(KeyNumber(label="time", after=clock_time(whole), note="of steps and evaluations"))

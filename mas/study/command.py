@@ -18,7 +18,7 @@ _COLUMNS = 3
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[OVERRIDES]...", help="of an ablation: scenario=NAME, and what else every arm has"),
+    typer.Argument(metavar="OVERRIDES", help="of an ablation: scenario=NAME, and what else every arm has"),
 ]
 StudyName = Annotated[
     str,
@@ -30,9 +30,7 @@ StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
 
 
 def curves(
-    places: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR...", help="run directories, seeds of one training too")
-    ],
+    places: Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="run directories, seeds of one training too")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="the SVG file that is written")],
     x: Annotated[
         str, typer.Option(help="what the x axis counts: step, tokens, completion_tokens, calls or optimiser_steps")

@@ -9,6 +9,7 @@ recipe, so a stale base is never used.
 import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from mas.config.options import SMOLLM2, TINY, TinyOptions
 from mas.core.host import cache_directory
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
+from mas.observe.durations import clock_time
 from mas.serving.base_measures import Footprint
 from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import ALPHABET, BaseModel, device_of, load_base, load_text, tiny_model, tiny_tokenizer
@@ -75,11 +77,18 @@ def base_path(setup: Setup, note: Note, home: Scenario | None = None) -> str:
         return setup.model.path
 
     home = setup.scenario if home is None else home
+    return str(tiny_base(home, setup.model.tiny, progress_in(note, home.name)))
 
-    def on_progress(step: int, total: int, loss: float) -> None:
-        note(f"tiny base for {home.name}: step {step}/{total}, loss {loss:.3f}")
 
-    return str(tiny_base(home, setup.model.tiny, on_progress))
+def progress_in(note: Note, name: str) -> Progress:
+    """Tells the steps of a scenario's tiny base, and how long the others take at the speed so far."""
+    began = time.monotonic()
+
+    def tell(step: int, total: int, loss: float) -> None:
+        left = clock_time((time.monotonic() - began) / step * (total - step))
+        note(f"tiny base for {name}: step {step}/{total}, loss {loss:.3f}  left {left}")
+
+    return tell
 
 
 def tiny_base(scenario: Scenario, options: TinyOptions, progress: Progress | None = None) -> Path:

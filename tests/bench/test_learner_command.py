@@ -5,15 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from matplotlib.figure import Figure
 from mini import MINI, mini
 
 from benchmarks.learner.names import OURS, PADDED, ROWS, TRL
 from benchmarks.learner.options import DEFAULT_WORKLOADS, LearnerBench
 from benchmarks.learner.workload import load_workload
 from benchmarks.machine import describe
-from benchmarks.plot import write_plot
+from benchmarks.plot import _draw_memory, _draw_speed, write_plot
 from benchmarks.result import Result, Row, Target
 from benchmarks.rounds import Timing
 from mas.core.errors import RunDirectoryError
@@ -164,6 +166,16 @@ def test_the_picture_names_who_ran_and_the_points_of_a_sweep(tmp_path: Path) -> 
     ):
         assert part in text
     assert ROWS[TRL] not in text
+
+
+def test_the_highest_point_of_a_sweep_is_inside_its_chart() -> None:
+    row = Row(name="8", size="m", parameters=0, median=100.0, min=90.0, max=130.0, measures={"peak_mib": 2000.0})
+    rows = [row, msgspec.structs.replace(row, name="16", measures={"peak_mib": 1999.0})]
+    workload = {"name": "adapters", "sweep": {"values": [8, 16], "over": "adapters"}}
+    for draw, highest in ((_draw_speed, 130.0), (_draw_memory, 2000.0)):
+        axes = Figure().subplots()
+        draw(axes, rows, workload)
+        assert axes.get_ylim() == pytest.approx((0.0, 1.08 * highest))
 
 
 def test_a_folder_that_went_meanwhile_is_one_clear_error(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from mas.cli import PLACES, CommandsByName
+from mas.cli import PLACES, CommandsByName, app
 
 HEAVY = {
     *("torch", "transformers", "pydantic", "hydra", "omegaconf", "networkx", "numpy", "matplotlib", "tensorboard"),
@@ -55,6 +56,19 @@ def test_the_help_of_all_commands_is_what_each_command_says_of_itself() -> None:
     commands = CommandsByName()
     own = {name: " ".join((commands[name].help or "").split("\n\n")[0].split()) for name in PLACES}
     assert {name: place.help for name, place in PLACES.items()} == own
+
+
+def all_commands() -> list[tuple[str, ...]]:
+    """The words of every command, those within others too."""
+    commands = CommandsByName()
+    below = {name: getattr(commands[name], "commands", {}) for name in PLACES}
+    return [(), *((name,) for name in PLACES), *((name, one) for name, inner in below.items() for one in inner)]
+
+
+def test_the_help_of_a_flag_names_no_type_and_usage_lines_have_single_brackets() -> None:
+    found = {words: CliRunner().invoke(app, [*words, "--help"]).output for words in all_commands()}
+    assert [words for words, text in found.items() if "Usage: " not in text or "--help" not in text] == []
+    assert [words for words, text in found.items() if "<bool>" in text or "[[" in text or "...]" in text] == []
 
 
 def cpu_of_s(pid: int) -> float:

@@ -2,15 +2,21 @@
 
 import csv
 import json
+import shlex
 import time
+from contextlib import closing
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 from typer.testing import CliRunner
 
 from mas.cli import app
 from mas.core.errors import MasError
+from mas.league.store import LeagueStore
+from mas.league.tables import command_again
 
 TIC_TAC_TOE = ("--game", "open_spiel:tic_tac_toe")
 
@@ -126,7 +132,8 @@ def test_games_are_listed_and_told(place: Path) -> None:
     assert "best got" in told
 
 
-BESIDE = ("ladder.csv", "payoff.csv", "games.jsonl")
+DRAWN = tuple(f"{name}.{kind}" for name in ("ladder", "win_rates", "payoffs") for kind in ("svg", "png"))
+BESIDE = ("games.jsonl", "ladder.csv", "payoff.csv", "ladder.parquet", "payoff.parquet", *DRAWN)
 
 
 class Closed(HTMLParser):
@@ -154,7 +161,7 @@ class Closed(HTMLParser):
 def test_the_export_has_all_games_and_a_page_by_itself(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     files = mas("export", "--league", place, "--out", out, "--replays", "1").splitlines()
-    assert [Path(file).name for file in files] == ["games.jsonl", "ladder.csv", "payoff.csv", "index.html"]
+    assert [Path(file).name for file in files] == [*BESIDE, "index.html"]
     games = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
     assert len(games) == 60
     ladder = list(csv.DictReader((out / "ladder.csv").read_text().splitlines()))
@@ -164,6 +171,13 @@ def test_the_export_has_all_games_and_a_page_by_itself(place: Path, tmp_path: Pa
     payoff = {(row["player"], row["opponent"]): row for row in csv.DictReader(pairs)}
     assert payoff["best", "random"]["games"] == "20"
     assert float(payoff["best", "random"]["mean"]) == -float(payoff["random", "best"]["mean"]) > 0.5
+    for kind in ("ladder", "payoff"):
+        stored = read_table(out / f"{kind}.parquet").to_pylist()
+        written = list(csv.DictReader((out / f"{kind}.csv").read_text().splitlines()))
+        assert [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in stored] == written
+    for name in DRAWN:
+        content = (out / name).read_bytes()
+        assert content.startswith(b"\x89PNG") if name.endswith("png") else b">best<" in content
     page = Closed()
     page.feed((out / "index.html").read_text())
     assert page.open == []
@@ -172,6 +186,27 @@ def test_the_export_has_all_games_and_a_page_by_itself(place: Path, tmp_path: Pa
     assert page.figures == sum(1 + len(game["moves"]) for game in first), "a board for each move and the beginning"
     with pytest.raises(MasError, match="not an empty directory"):
         mas("export", "--league", place, "--out", out)
+
+
+def test_the_command_of_the_page_plays_the_same_tournament(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mas("export", "--league", place, "--out", tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    command = unescape(page.partition('<pre class="command">')[2].partition("</pre>")[0])
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)
+    assert words[:2] == ["mas", "league"]
+    mas(*words[2:])
+    with closing(LeagueStore.read_only(place)) as one, closing(LeagueStore.read_only(tmp_path / "again.db")) as again:
+        (name,) = one.tournaments()
+        assert again.games(name) == one.games(name)
+
+
+def test_what_no_command_plays_again_says_why() -> None:
+    terms = {"game": "two_player:kuhn_poker", "games": 2, "players": {"a": "openai:m@http://x/?k=1", "b": "random"}}
+    assert command_again("cup", terms).startswith("# no command plays it again: the source of a player")
+    assert command_again("cup", {**terms, "challenger": "a"}).startswith("# no tournament of its own")
 
 
 def test_names_of_players_cannot_become_markup(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
 from leagues import HOSTILE, TIC_TAC_TOE, make_league
@@ -21,7 +22,7 @@ from mas.league.match import PlayedGame, replay
 from mas.league.page_parts import payoffs, win_rates
 from mas.league.standings import standings
 from mas.league.store import LeagueStore, NoLeagueError
-from mas.studio.leagues import Leagues
+from mas.studio.leagues import Leagues, order_for
 
 pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (extra open-spiel)")
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -82,6 +83,16 @@ async def test_the_page_has_the_ladder_and_the_win_rates_of_the_games(browser: A
         assert await page.locator("table.heat").nth(1).locator("tbody td.down-4").count() > 0
         assert "100%" in cells, "against the attacker everybody wins"
         assert await page.locator(".ladder svg.span").count() == 3
+        await page.get_by_role("link", name="payoff", exact=True).click()
+        await page.get_by_text("Best payoff first").wait_for()
+        by_payoff = standings(["best", "luck", HOSTILE], games, order="payoff").standings
+        assert await page.locator(".ladder tbody th").all_inner_texts() == [printable(row.name) for row in by_payoff]
+
+
+async def test_the_ladder_is_by_payoff_where_more_can_be_won_than_a_game(made: Made) -> None:
+    games = made[1]
+    assert order_for(games) == "rating"
+    assert order_for([*games, msgspec.structs.replace(games[0], returns=(2.0, -2.0))]) == "payoff"
 
 
 async def test_from_the_heat_map_to_the_moves_with_the_keyboard_alone(browser: Any, site: str, made: Made) -> None:
@@ -165,6 +176,31 @@ async def test_reading_changes_nothing_beside_an_idle_league_and_beside_one_that
             after = times_of(tmp_path)
             assert after.keys() == before.keys()
             assert after["league.db"] == before["league.db"]
+
+
+async def test_the_page_of_a_league_follows_its_games_and_keeps_what_is_open(
+    browser: Any, made: Made, tmp_path: Path
+) -> None:
+    folder, games = made
+    with closing(LeagueStore.read_only(folder / "games" / "league.db")) as store:
+        terms = store.terms("cup")
+    with closing(LeagueStore.open(tmp_path / "live.db")) as league:
+        league.begin("cup", terms)
+        async with studio_over(tmp_path) as address, opened(browser, address, "/") as page:
+            await page.get_by_role("link", name="cup").click()
+            await page.get_by_text("0 games are played").wait_for()
+            await page.get_by_text("Who plays").click()
+            league.add("cup", games[0])
+            await page.get_by_text("1 of 12 games are played").wait_for()
+            for game in games[1:]:
+                league.add("cup", game)
+            await page.get_by_text("12 of 12 games are played").wait_for()
+            assert await page.locator("table.games tbody tr").count() == 12
+            names = await page.locator(".ladder tbody th").all_inner_texts()
+            table = standings(["best", "luck", HOSTILE], games)
+            assert names == [printable(row.name) for row in table.standings]
+            assert await page.locator("dl.sources").is_visible(), "what was opened stays open"
+            assert await page.evaluate("document.activeElement.textContent") == "Who plays"
 
 
 async def test_addresses_that_name_nothing_and_games_that_changed_are_said_to(

@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 from studio_site import WIDTHS, obstacles_of, overflow_of, studio_over, watched_page
 
+from mas.config.stored_run import load_run_config
+from mas.observe.progress import format_number
+from mas.runs.report import build_report
+from mas.runs.resolve import resolve
 from mas.studio.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -117,3 +121,20 @@ async def test_numbers_of_the_editor_stand_beside_their_lines(browser: Any, fini
         line = await page.locator("#text").evaluate("text => parseFloat(getComputedStyle(text).lineHeight)")
         assert second - first == pytest.approx(line, abs=0.5)
         assert problems == []
+
+
+async def test_the_run_page_and_the_report_show_the_same_speed_of_sampling(browser: Any, finished_run: Path) -> None:
+    (run,) = Runs([finished_run]).all()
+    lines = [line for line in run.lines() if "sample" in line.get("seconds", {})]
+    counts = [line["completion_tokens"] for line in lines]
+    assert sorted(set(counts)) == counts, "the metric counts from the beginning"
+    rate = f"{format_number(round(counts[-1] / sum(line['seconds']['sample'] for line in lines)))}/s"
+    async with studio_over(finished_run) as address, watched_page(browser) as (page, _):
+        await page.goto(f"{address}/runs/{run.key}")
+        card = page.locator(".number", has=page.get_by_text("throughput", exact=True))
+        shown = (await card.inner_text()).split()
+    config = load_run_config(run.path)
+    report = build_report(run.path, config, resolve(config).plan)
+    (number,) = [one for one in report.numbers if one.label == "throughput"]
+    assert shown == [number.label, number.after, *number.note.split()]
+    assert number.after == rate

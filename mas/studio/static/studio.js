@@ -29,15 +29,19 @@ async function followFigures(place) {
 }
 
 async function followParts(parts) {
+  let took = 0;
   for (;;) {
-    await wait(Math.min(...parts.map((part) => Number(part.dataset.live))));
+    // A page that takes long to make is asked for less often: the league or run it shows needs the processor, too.
+    await wait(Math.max(4 * took, Math.min(...parts.map((part) => Number(part.dataset.live)))));
     await whileVisible();
+    const begin = performance.now();
     try {
       const answer = await fetch(location.href);
       if (answer.ok) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         for (const part of parts) replace(part, fresh.getElementById(part.id));
       }
+      took = performance.now() - begin;
       lost(false);
     } catch {
       lost(true);
@@ -45,13 +49,29 @@ async function followParts(parts) {
   }
 }
 
-// What somebody uses right now stays as it is: the focus would be lost.
+// What names an element before and after it was replaced; a field that is filled in has no name.
+function nameOf(element) {
+  if (!element.matches("a, summary, [role=region]")) return null;
+  return [element.tagName, element.getAttribute("href") ?? element.ariaLabel ?? element.textContent].join(" ");
+}
+
+// What is open, chosen, scrolled or has the focus stays so; where the focus would be lost, all stays as it is.
 function replace(part, fresh) {
-  if (!fresh || part.contains(document.activeElement) || part.dataset.shown === fresh.innerHTML) return;
+  if (!fresh || part.dataset.shown === fresh.innerHTML) return;
+  const used = part !== document.activeElement && part.contains(document.activeElement) ? document.activeElement : null;
+  const name = used && nameOf(used);
+  const next = name && [...fresh.querySelectorAll("a, summary, [role=region]")].find((one) => nameOf(one) === name);
+  if (used && !next) return;
   const chosen = new Set([...part.querySelectorAll("input:checked")].map((input) => input.id));
+  const open = new Set([...part.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
+  const regions = () => [...part.querySelectorAll("[role=region]")];
+  const places = new Map(regions().map((region) => [region.ariaLabel, [region.scrollLeft, region.scrollTop]]));
   part.dataset.shown = fresh.innerHTML;
   part.replaceChildren(...fresh.childNodes);
   for (const input of part.querySelectorAll("input[type=checkbox]")) input.checked = chosen.has(input.id);
+  for (const summary of part.querySelectorAll("summary")) summary.parentElement.open = open.has(summary.textContent);
+  for (const region of regions()) [region.scrollLeft, region.scrollTop] = places.get(region.ariaLabel) ?? [0, 0];
+  if (next) next.focus({ preventScroll: true });
   grow(part);
   for (const input of document.querySelectorAll("[data-filter]")) filter(input);
 }
