@@ -1,11 +1,12 @@
 """What the whole suite shares: a cache of its own, and small bases that are made once per session."""
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,17 @@ TINY = TinyOptions(hidden=32, intermediate=64, layers=1, heads=2, kv_heads=1, st
 """A base that is made in a second and knows next to nothing."""
 SMALL = ModelOptions(tiny=TINY, lora=LoraOptions(rank=4))
 BaseFor = Callable[..., BaseModel]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of modules and tests stay until the end: the garbage collector need not go through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
