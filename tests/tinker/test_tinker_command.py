@@ -43,7 +43,7 @@ def test_the_command_serves_until_it_is_interrupted_and_needs_its_key(base: Base
     assert (tmp_path / "run" / path.split("/")[2].replace(":", "_") / "weights" / "kept").is_dir()
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)  # a server with a real model, which is trained
 def test_a_loop_as_users_of_the_sdk_write_it_learns_on_a_real_model(smollm: Path, tmp_path: Path) -> None:
     """A server of its own with SmolLM2, and a script that knows nothing of mas."""
     words = [*COMMAND, "tinker", f"model.path={smollm}", f"run_dir={tmp_path / 'run'}", "--port", "0"]
