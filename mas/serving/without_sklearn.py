@@ -1,6 +1,6 @@
 """Keeps transformers from importing scikit-learn, and with it scipy and pandas, where they are installed.
 
-Only assisted decoding uses them, which mas does not do, and they are a sixth of the time that `mas train` takes to start.
+Only assisted decoding uses them, which mas does not do. They are a sixth of the time that `mas train` takes to start.
 """
 
 import sys
