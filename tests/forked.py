@@ -1,4 +1,4 @@
-"""Processes of their own for tests, forked from a server that has loaded what trains; it is started once per session."""
+"""Processes of their own for tests, forked from a server that has loaded what trains; it starts once per session."""
 
 import multiprocessing
 
