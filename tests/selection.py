@@ -1,15 +1,16 @@
 """Which tests a run takes: a pytest plugin, loaded by conftest.py.
 
-The default run takes every test but what is marked for the nightly run, and of that one shard of 28:
+The default run takes every test but what is marked for the nightly run, and of that one shard of 56:
 
 - `@pytest.mark.matrix(names, cases, default=...)` is `parametrize` with an axis that a default run does not need whole:
   it takes the `default` cases and those of the shard. The others are not even collected. Only for an axis that the code
-  under test does not read, or whose cases are many of one kind and cost seconds each: moments of a kill, attacks.
+  under test does not read, or whose cases are many of one kind and cost seconds each: moments of a kill, attacks. With
+  `shard=False` no default run takes a case that is no default: for those that take tens of seconds each.
 - `@pytest.mark.nightly` on a test, class or file (`pytestmark`): only the shard that it is in takes it, a file as a
   whole. `nightly(shard=False)` is for what takes minutes: no default run takes it.
 
-The shard follows from the commit, so that 28 commits see everything; it is printed at the end of the run. `--shard N`
-chooses another, `--all` takes everything (`make test-all`), and so does a test that is named with `::`.
+The shard follows from the commit, so that about 56 commits see everything; it is printed at the end of the run.
+`--shard N` chooses another, `--all` takes everything (`make test-all`), and so does a test that is named with `::`.
 A test without one of the two marks is in every run.
 """
 
@@ -21,11 +22,11 @@ from typing import Any
 
 import pytest
 
-SHARDS = 28
+SHARDS = 56
 
 
 def shard_of(text: str) -> int:
-    """0 to 27, the same on every machine: of a commit's hash, or of a test's id."""
+    """0 to 55, the same on every machine: of a commit's hash, or of a test's id."""
     return int.from_bytes(sha256(text.encode()).digest()[:8]) % SHARDS
 
 
@@ -66,9 +67,18 @@ def case_id(case: object) -> str:
 
 
 def chosen(
-    config: pytest.Config, test: str, cases: Iterable[Any], default: Collection[Any], ids: Callable[[Any], str]
+    config: pytest.Config,
+    test: str,
+    cases: Iterable[Any],
+    default: Collection[Any],
+    ids: Callable[[Any], str],
+    *,
+    shard: bool = True,
 ) -> list[Any]:
     """The cases that this run takes.
+
+    Args:
+        shard: whether a default run takes those of its shard, too.
 
     Raises:
         ValueError: there is no default case, or one that is no case.
@@ -76,7 +86,8 @@ def chosen(
     cases = list(cases)
     if not default or any(case not in cases for case in default):
         raise ValueError(f"{test}: default={default!r} must be some of the cases")
-    return [case for case in cases if case in default or takes(config, f"{test}[{ids(case)}]")]
+    more = [case for case in cases if config.option.all or (shard and takes(config, f"{test}[{ids(case)}]"))]
+    return [case for case in cases if case in default or case in more]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -92,8 +103,9 @@ def _parametrize(
     default: Collection[Any],
     ids: Callable[[Any], str] = case_id,
     indirect: bool = False,
+    shard: bool = True,
 ) -> None:
-    taken = chosen(metafunc.config, metafunc.definition.nodeid, cases, default, ids)
+    taken = chosen(metafunc.config, metafunc.definition.nodeid, cases, default, ids, shard=shard)
     metafunc.parametrize(names, taken, ids=[ids(case) for case in taken], indirect=indirect)
 
 

@@ -26,6 +26,10 @@ import pytest
 def test_pair(left, right):
     pass
 
+@pytest.mark.matrix("case", [1, 2], default=[1], shard=False)
+def test_dear(case):
+    pass
+
 @pytest.mark.nightly
 def test_long():
     pass
@@ -82,9 +86,11 @@ def taken(suite: Path, *words: str) -> set[str]:
     return {line.partition("::")[2] for line in lines if "::" in line}
 
 
-ALWAYS = {"test_plain", "test_pair[0-x]", "test_pair[9-z]"}
+FEW = 6
+ALWAYS = {"test_plain", "test_dear[1]", "test_pair[0-x]", "test_pair[9-z]"}
 EVERY = {f"test_pair[{a}-{b}]" for a in range(10) for b in "xyz"} | {
     "test_plain",
+    "test_dear[1]",
     "test_long",
     "test_one",
     "test_other",
@@ -92,10 +98,12 @@ EVERY = {f"test_pair[{a}-{b}]" for a in range(10) for b in "xyz"} | {
 
 
 def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) -> None:
-    # In one process: 28 of them take a second each.
+    # In one process, and with fewer shards: each takes a second.
     script = (
-        "import contextlib, io, pytest\n"
-        f"for shard in range({SHARDS}):\n"
+        f"import sys; sys.path.append({str(TESTS)!r})\n"
+        "import pytest, selection\n"
+        f"selection.SHARDS = {FEW}\n"
+        f"for shard in range({FEW}):\n"
         "    print('shard', shard, flush=True)\n"
         "    pytest.main(['--collect-only', '-q', f'--shard={shard}'])\n"
     )
@@ -107,7 +115,7 @@ def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) ->
         {line.partition("::")[2] for line in run.splitlines() if "::" in line} for run in printed.split("shard ") if run
     ]
     runs = [run for run in runs if run]
-    assert len(runs) == SHARDS
+    assert len(runs) == FEW
     assert all(run >= ALWAYS for run in runs)
     found = Counter(name for run in runs for name in run - ALWAYS)
     assert found == dict.fromkeys(EVERY - ALWAYS, 1)
@@ -115,7 +123,7 @@ def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) ->
 
 
 def test_all_takes_everything_and_so_does_a_test_that_is_named(suite: Path) -> None:
-    assert taken(suite, "--all") == EVERY | {"test_very_long"}
+    assert taken(suite, "--all") == EVERY | {"test_very_long", "test_dear[2]"}
     assert taken(suite, "test_some.py::test_very_long") == {"test_very_long"}
 
 
@@ -124,7 +132,7 @@ def test_the_commit_chooses_the_shard_and_the_run_prints_it(suite: Path) -> None
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *words], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert f"shard {shard_of(head)} of 28" in pytest_in(suite, "-q")
+    assert f"shard {shard_of(head)} of {SHARDS}" in pytest_in(suite, "-q")
     assert 0 <= shard_of(head) < SHARDS
 
 

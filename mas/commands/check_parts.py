@@ -69,10 +69,11 @@ def _of_scenario(name: str, overrides: Sequence[str]) -> Iterator[PropertyFindin
     yield made
     if made.why is not None:
         return
+    options = load_config(words).scenario  # once: the contract makes hundreds of scenarios
 
     class CheckedScenario(ScenarioContract):
         def make_scenario(self) -> Scenario:
-            return _scenario_of(words)
+            return build_scenario(options)
 
     yield from properties(CheckedScenario())
 

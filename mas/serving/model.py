@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+# isort: split
+import mas.serving.without_sklearn  # noqa: F401 - before transformers loads a model's module
+
+# isort: split
 from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (

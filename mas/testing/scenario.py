@@ -8,6 +8,7 @@ It has the contract of its environments, too. Needs pytest: `pip install 'mas[te
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import isfinite
 from random import Random
 
@@ -80,11 +81,16 @@ class ScenarioContract(EnvironmentContract):
         """The scenario, equal each time."""
         raise NotImplementedError("return the scenario under test from make_scenario")
 
+    @cached_property
+    def _shared(self) -> Scenario:
+        """What all environments and tasks are of, as in a training: to make a scenario may take milliseconds."""
+        return self.make_scenario()
+
     def make_environment(self) -> Environment:
-        return self.make_scenario().environment()
+        return self._shared.environment()
 
     def task(self, number: int) -> Task:
-        return self.make_scenario().task("train", number)
+        return self._shared.task("train", number)
 
     def test_it_has_the_shape_of_a_scenario(self) -> None:
         scenario = self.make_scenario()

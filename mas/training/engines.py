@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mas.config.options import EngineOptions, ModelOptions
 from mas.config.servers import PeerOptions, RemoteOptions, ServerOptions
@@ -19,16 +19,15 @@ from mas.core.naming import did_you_mean
 from mas.runtime.agents import ModelEndpoint
 from mas.serving.model import BaseModel, load_text, tiny_text
 from mas.serving.model_text import END, MessageTokenizer, ModelText
-from mas.serving.remote_a2a import A2aEngine
-from mas.serving.remote_chat import ChatEngine
-from mas.serving.remote_completions import OpenAIEngine
-from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.replicated_engine import ReplicatedEngine
 from mas.serving.store import ServingEngine
 from mas.serving.transformers_engine import TransformersEngine
 from mas.serving.vllm_engine import VllmEngine
 from mas.serving.vllm_options import vllm_arguments
 from mas.training.setup import Setup
+
+if TYPE_CHECKING:
+    from mas.serving.remote_vllm import RemoteVllmEngine
 
 NOT_PUBLISHED = (
     "engine=openai plays what a server serves; nothing can be published to it, so nothing can be trained or served "
@@ -132,6 +131,10 @@ async def start_model_endpoint(options: ServerOptions, model: ModelOptions, plac
         ConfigError: the key is not set, or the server does not have the model. EngineError: there is no such server.
         ModelError: there is no such tokenizer.
     """
+    # Here, as most runs ask no server, and loading openai takes a second.
+    from mas.serving.remote_chat import ChatEngine
+    from mas.serving.remote_completions import OpenAIEngine
+
     if options.api == "chat":
         return ModelEndpoint(engine=await ChatEngine.start(options, place), chats=True)
     text = model_text(model)
@@ -187,6 +190,8 @@ async def open_peers(setup: Setup) -> AsyncIterator[Mapping[str, ModelEndpoint]]
         agents: dict[str, ModelEndpoint] = {}
         for name, role in team.roles.items():
             if role.a2a is not None:
+                from mas.serving.remote_a2a import A2aEngine
+
                 agents[name] = ModelEndpoint(engine=await A2aEngine.start(role.a2a, name), chats=True)
                 stack.push_async_callback(agents[name].engine.close)
         yield agents | {name: endpoints[role.peer] for name, role in team.roles.items() if role.peer is not None}
@@ -245,7 +250,7 @@ def served_adapters(wanted: Mapping[str, str | None], served: Mapping[str, objec
     return dict.fromkeys(wanted)
 
 
-async def start_servers(base: BaseModel, options: RemoteOptions) -> RemoteVllmEngine | ReplicatedEngine:
+async def start_servers(base: BaseModel, options: RemoteOptions) -> "RemoteVllmEngine | ReplicatedEngine":
     """One `vllm serve`, at `url`, or with those of `replicas` several as one engine: each gets every version, and
     an episode stays with one of them.
 
@@ -253,6 +258,8 @@ async def start_servers(base: BaseModel, options: RemoteOptions) -> RemoteVllmEn
         ConfigError: the key is not set, a server does not have the model, or `shared_dir` is no directory.
         EngineError: there is no such server, or adapters cannot be loaded into it; of replicas, says which.
     """
+    from mas.serving.remote_vllm import RemoteVllmEngine
+
     if not options.replicas:
         return await RemoteVllmEngine.start(base, options)
     async with AsyncExitStack() as stack:

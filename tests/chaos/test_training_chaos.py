@@ -1,10 +1,9 @@
 """`mas train` is killed at random moments and started again until it ends: its files are those of an undisturbed run.
 
-A default run kills one training four times, `make chaos` six of them, 24 times in all.
+`make chaos` kills six of them, 24 times in all; every run has tests/training/test_run.py.
 """
 
 import hashlib
-import multiprocessing
 import random
 import signal
 import sys
@@ -17,6 +16,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from forked import FORKED
 
 from mas.cli import main
 from mas.observe.files import delete_directory
@@ -70,9 +70,7 @@ def train(words: tuple[str, ...], log: Path) -> None:
 
 def life(words: tuple[str, ...], log: Path) -> BaseProcess:
     """Such a process, which has loaded its modules."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mas.cli", "mas.scenarios.relay", "mas.runs.train"])
-    process = context.Process(target=train, args=(words, log))
+    process = FORKED.Process(target=train, args=(words, log))
     process.start()
     return process
 
@@ -136,7 +134,8 @@ def left(run: Path) -> str:
     return f"at step {step}, checkpoints {' '.join(steps) or '-'}, {partial} partly written"
 
 
-@pytest.mark.matrix("name", RUNS, default=["tree"])
+@pytest.mark.nightly(shard=False)  # a minute each
+@pytest.mark.parametrize("name", RUNS)
 def test_a_training_that_is_killed_again_and_again_leaves_the_files_of_one_that_was_not(
     tmp_path: Path, name: str, small_overrides: tuple[str, ...]
 ) -> None:

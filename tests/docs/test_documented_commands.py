@@ -114,7 +114,7 @@ def test_every_command_of_every_page_is_one_and_its_configuration_loads(
 
 COMMANDED = [page for page in PAGES if commands(page)]
 RUN_ALWAYS = ["README.md", "docs/quickstart.md"]
-"""What a newcomer types; the shard has one in 28 of the others, whose configurations are all loaded above."""
+"""What a newcomer types; the shard has one in 56 of the others, whose configurations are all loaded above."""
 
 
 @pytest.mark.matrix("page", COMMANDED, default=RUN_ALWAYS)

@@ -48,8 +48,8 @@ def evaluate(tmp_path: Path) -> Iterator[Eval]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, mas_cache: Path) -> Path:
-    return trained(tmp_path_factory.mktemp("runs") / "relay", [])
+def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ...]) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "relay", small_overrides)
 
 
 @pytest.fixture

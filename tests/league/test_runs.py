@@ -330,7 +330,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "several"
     games = ["scenario.options.game=kuhn_poker+simple_negotiation", "scenario.options.taught=leduc_poker"]
     short = ["train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=20", "model.lora.rank=4"]
-    tiny = ["model.tiny.steps=60", "model.tiny.habit_steps=0"]
+    tiny = ["model.tiny.steps=60", "model.tiny.habit_steps=0", "model.tiny.hidden=32", "model.tiny.layers=1"]
     config = load_config(["scenario=two_player", "algorithm=spiral", *games, *short, *tiny, f"run_dir='{path}'"])
     train_in_directory(config, build_scenario(config.scenario))
     return path

@@ -112,6 +112,7 @@ def test_packing_is_as_exact_as_the_type_and_a_leak_is_noticed(
         Learner(base, {}, LearnerOptions(), LossOptions())
 
 
+@pytest.mark.nightly  # every run trains the model behind the canary, below
 async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseModel, learner: Learner) -> None:
     engine = TransformersEngine(base)
     prompt = base.tokenizer.chat_messages([("user", "What is the capital of France?")])
@@ -127,6 +128,7 @@ async def test_the_canary_passes_the_right_version_and_stops_another(base: BaseM
     await engine.close()
 
 
+@pytest.mark.nightly  # with the tiny base in every run: tests/training/test_canary.py
 async def test_an_engine_that_serves_the_version_before_is_stopped(
     base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """`mas agent` in processes of their own that a test can let in, and have killed at a chosen request."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
 import sys
@@ -12,10 +11,9 @@ from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
 from brokers import Broker, read_env
+from forked import FORKED
 
 from mas.core.engine import Generation, Request
-
-CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Fate(NamedTuple):
@@ -99,9 +97,9 @@ class Agents:
     def start(self, agent: str, *, let_in: Event | None = None, fate: Fate | None = None) -> ForkServerProcess:
         variables = read_env(self._broker.directory / "passwords" / f"relay.{agent}.env")
         variables["MAS_CACHE"] = os.environ["MAS_CACHE"]
-        self._loaded.append(CONTEXT.Event())
+        self._loaded.append(FORKED.Event())
         arguments: tuple[Any, ...] = ([agent, *self._words], variables, self._loaded[-1], let_in, fate)
-        process = CONTEXT.Process(target=speak, args=arguments, daemon=True)
+        process = FORKED.Process(target=speak, args=arguments, daemon=True)
         process.start()
         self.started.append(process)
         return process
@@ -110,7 +108,6 @@ class Agents:
 @contextmanager
 def agents(broker: Broker, words: Sequence[str]) -> Iterator[Agents]:
     """Agents that are gone when the block is over."""
-    CONTEXT.set_forkserver_preload(["mas.training.distributed", "mas.scenarios.relay"])
     made = Agents(broker, words)
     try:
         yield made

@@ -14,7 +14,8 @@ import pytest
 import safetensors.torch
 from brokers import broker, needs_mosquitto, read_env
 from conftest import BaseFor, Ran
-from distant import CONTEXT, Agents, Fate, agents
+from distant import Agents, Fate, agents
+from forked import FORKED
 from mosquitto import running_mosquitto
 from rich.console import Console
 
@@ -85,7 +86,7 @@ class Fates:
     """Who dies in which step of a run, and who comes in its place: driven by what the trainer does and says."""
 
     def __init__(self) -> None:
-        events = [CONTEXT.Event() for _ in range(6)]
+        events = [FORKED.Event() for _ in range(6)]
         self.first, self.second, self.third, self.is_decided, self.let_third_in, self.let_fourth_in = events
         self.notes: list[str] = []
 

@@ -109,7 +109,7 @@ def difference(one: Learner, other: Learner) -> float:
     return max(float((parameters(a) - parameters(b)).detach().abs().max()) for a, b in pairs if a)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.matrix("ranks", [1, 2], default=[2])
 @pytest.mark.parametrize(
     "loss",
     [
@@ -340,7 +340,7 @@ async def test_a_run_with_ranks_is_that_of_one_process_also_if_one_is_killed(
     assert difference(first.trainable.learner, second.trainable.learner) < 1e-6
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)  # half a minute each
 @pytest.mark.parametrize("method", ["accumulate", "apply", "read", "hold", "join"])
 async def test_a_rank_may_be_killed_in_any_call(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str

@@ -133,11 +133,13 @@ class ShardedSharing:
 @pytest.mark.parametrize(
     ("layers", "world", "options", "loss"),
     [
-        (1, 2, {}, {"kl": 0.1}),
+        pytest.param(1, 2, {}, {"kl": 0.1}, marks=pytest.mark.nightly),
         (1, 2, {"recompute_layers": True}, {"kl": 0.1, "reference": {"ema": 0.5}}),
         (3, 3, {}, {"kl": 0.1}),
         (3, 2, {}, {"ratio": "sequence"}),
-        (3, 2, {}, {"bias_correction": True, "clip_low": 0.001, "clip_high": 0.001}),
+        pytest.param(
+            *(3, 2, {}, {"bias_correction": True, "clip_low": 0.001, "clip_high": 0.001}), marks=pytest.mark.nightly
+        ),
         (3, 2, {"recompute_layers": True, "micro_batch_tokens": 64}, {"bias_correction": True, "clip_high": 0.001}),
     ],
     ids=str,
@@ -194,10 +196,10 @@ async def test_what_one_process_computes_alone_is_that_of_the_whole_base(whole: 
     assert [handle.methods.count("serve") for handle in sharing.handles] == [3]  # twice until an order
 
 
-@pytest.mark.parametrize(
+@pytest.mark.matrix(
     "ends",
     [("accumulate", 1), ("accumulate", 8), ("accumulate", 13), ("read", 3), ("serve", 4), ("serve", 13)],
-    ids=lambda ends: f"{ends[0]}-{ends[1]}",
+    default=[("accumulate", 8), ("read", 3), ("serve", 4)],
 )
 async def test_a_rank_may_be_lost_in_any_gather_and_the_work_is_done_again(
     whole: BaseModel, load: Load, ends: tuple[str, int]
@@ -325,7 +327,7 @@ def test_a_sharded_base_is_refused_where_the_driver_would_sample_with_it() -> No
         Config.model_validate({"cluster": {"shard_base": True, "engines": 2}})
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(shard=False)  # three processes each, and a fourth that takes the place of one
 @pytest.mark.parametrize("method", ["accumulate", "apply", "read", "hold", "join", "serve"])
 async def test_a_run_whose_base_is_sharded_is_that_of_one_process_also_if_a_rank_is_killed(
     base_for: BaseFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str

@@ -1,7 +1,6 @@
 """The warm start: what succeeded is imitated once before the first step, counted, saved and never done twice."""
 
 import math
-import multiprocessing
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BaseFor, Ran
+from forked import FORKED
 from mixed import mixed
 from parts import SKILLED, make_turn
 from test_run import adapters, measured
@@ -293,8 +293,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, base: BaseModel) -> Path:
 def test_a_run_killed_in_or_after_it_ends_like_one_never_killed(whole: Path, place: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = load_config([*SHORT, f"run_dir='{run}'"])
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=train_and_die, args=(config, place))
+    process = FORKED.Process(target=train_and_die, args=(config, place))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL

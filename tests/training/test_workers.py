@@ -73,16 +73,16 @@ def killing(monkeypatch: pytest.MonkeyPatch, order: int, times: int = 1) -> list
 async def test_workers_play_what_one_process_plays_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
-    config = config_of(staleness)
+    config = config_of(staleness, steps=3)
     alone = Steps()
     first = Trainer(resolve_training(config), base)
     await first.run(alone)
-    killed = killing(monkeypatch, order=8)
+    killed = killing(monkeypatch, order=5)
     second, steps, (workers,) = await train(spread(config), base, tmp_path)
     assert len(killed) == 1
     assert steps.metrics[-1]["workers"] == {"count": 2, "restarts": 1}
     assert steps.texts == alone.texts
-    assert steps.ages == alone.ages == [{min(step, staleness)} for step in range(5)]
+    assert steps.ages == alone.ages == [{min(step, staleness)} for step in range(3)]
     assert second.progress.cost == first.progress.cost
     assert torch.equal(parameters(first.trainable.adapters), parameters(second.trainable.adapters))
     assert not [pid for pid in (*killed, *(one.pid for one in workers._cluster.members())) if pid and is_alive(pid)]
