@@ -330,9 +330,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, method: str, number: int, sign: sig
 async def test_a_run_with_ranks_is_that_of_one_process_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(0, learner=TWO_UPDATES, steps=3)
+    config = config_of(0, learner=TWO_UPDATES, steps=2)
     first, alone = await train(config, base, tmp_path / "alone")
-    killed = killing(monkeypatch, "accumulate", 6, signal.SIGKILL)
+    killed = killing(monkeypatch, "accumulate", 3, signal.SIGKILL)
     second, steps = await train(spread(config), base, tmp_path / "spread")
     assert len(killed) == 1
     assert steps.metrics[-1]["learners"] == {"count": 2, "restarts": 1}
