@@ -69,7 +69,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
 
     page = Outline((out / "index.html").read_text())
     pairs = ["Who wins against whom", "Who gets what from whom", "Who differs from whom"]
-    assert page.headings == ["Ladder", *pairs, "Games, move by move"]
+    assert page.headings == ["Ladder", *pairs, "Games, move by move", "Play it again"]
     assert names <= set(page.cells["ladder"])
     assert names <= set(page.cells["heat"])
     assert sum(cell[:1] in "+-" for cell in page.cells["heat"]) == 5 * 4, "all pairs, and nobody against itself"
