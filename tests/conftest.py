@@ -48,6 +48,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def same_directory() -> Iterator[None]:
+    """What a worker does in a test's own process, such as entering the directory of its driver, is undone."""
+    before = Path.cwd()
+    yield
+    os.chdir(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def mas_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The cache directory of this run, which all its processes fill; what is trusted is each one's own."""

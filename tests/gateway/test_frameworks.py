@@ -14,9 +14,9 @@ from relay_program import ROLES, play_all, write_tasks
 from trained_program import train_program
 
 from mas.config.options import ModelOptions
-from mas.gateway.client import Episode
+from mas.gateway.client import GatewayEpisode
 
-Relayed = Callable[[Episode], tuple[str, str]]
+Relayed = Callable[[GatewayEpisode], tuple[str, str]]
 """Plays a task's two calls; what the planner and the executor say."""
 
 
@@ -27,7 +27,7 @@ class Relay(TypedDict, total=False):
     said: str
 
 
-def langgraph(episode: Episode) -> tuple[str, str]:
+def langgraph(episode: GatewayEpisode) -> tuple[str, str]:
     from langchain_openai import ChatOpenAI
     from langgraph.graph import END, START, StateGraph
 
@@ -54,7 +54,7 @@ def langgraph(episode: Episode) -> tuple[str, str]:
     return str(end["sent"]), str(end["said"])
 
 
-def agents_sdk(episode: Episode) -> tuple[str, str]:
+def agents_sdk(episode: GatewayEpisode) -> tuple[str, str]:
     from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
     from openai import AsyncOpenAI
 
@@ -85,7 +85,7 @@ FRAMEWORKS: Mapping[str, Relayed] = {"langgraph": langgraph, "agents_sdk": agent
 def test_a_team_of_a_framework_learns(name: str, seed: int, base_for: BaseFor, tmp_path: Path) -> None:
     """The team is paid for an executor that says 7, the planner alone besides for a c."""
 
-    def play(episode: Episode) -> None:
+    def play(episode: GatewayEpisode) -> None:
         sent, said = FRAMEWORKS[name](episode)
         episode.end(float(said == "7"), rewards={"planner": float(sent == "c")})
 
