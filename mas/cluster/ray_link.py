@@ -36,6 +36,8 @@ _CONCURRENT = 1_000
 _CONNECT_S = 10.0
 _EXPLAIN_S = 5.0
 """In which Ray must have noticed that a process has ended."""
+_WATCH_S = 10.0
+"""Between two questions to Ray whether a process lives: each costs milliseconds."""
 
 
 class RaySession(Protocol):
@@ -172,7 +174,7 @@ class RayLink(WorkerLink):
     async def _watch(self, connection: WorkerConnection) -> None:
         """Ask Ray whether the process lives: a connection to a node that lost its power does not end by itself."""
         while True:
-            await asyncio.sleep(self._session.options.heartbeat_s)
+            await asyncio.sleep(_WATCH_S)
             try:
                 await self._answer(self._actor.ping.remote)
             except WorkerLost:

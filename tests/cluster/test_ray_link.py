@@ -255,7 +255,7 @@ async def test_a_connection_that_says_nothing_is_given_up_when_ray_knows_that_th
 
     async with placed(monkeypatch, tmp_path, [], {}) as (_, where):
         made = link(Session())
-        made._session.options = ClusterOptions(kind="ray", heartbeat_s=0.05)
+        monkeypatch.setattr("mas.cluster.ray_link._WATCH_S", 0.05)
         made._actor = Gone(ActorDiedError())
         connection = await open_link(where)
         await asyncio.wait_for(made._watch(connection), 10)
