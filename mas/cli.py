@@ -233,23 +233,26 @@ PLACES: dict[str, CommandPlace] = {
 """Every command by its name, in the order of the help."""
 
 
-class ShownFlags:
-    """A command or group whose help says nothing about the type of flags: they take no value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return params
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    """The help says nothing about the type of flags: they take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
-class MasCommand(ShownFlags, TyperCommand):
+class MasCommand(TyperCommand):
     """One command."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
 
-class MasGroup(ShownFlags, TyperGroup):
+
+class MasGroup(TyperGroup):
     """A command that has commands, such as `mas league`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
 
 
 class CommandsByName(MutableMapping[str, Any]):
@@ -298,7 +301,7 @@ def _hide_types_of_flags(app: typer.Typer) -> None:
             _hide_types_of_flags(group.typer_instance)
 
 
-class LazyGroup(ShownFlags, TyperGroup):
+class LazyGroup(MasGroup):
     """All commands: for help and completion by what `PLACES` says of them, and imported when they are given."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -9,10 +9,10 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.learner.names import ROWS
-from mas.config.base import Options, Positive
 from mas.config.options import LoraOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.options import Options, Positive
 
 _PACKAGE = "benchmarks.learner"
 _FOLDER = "workloads"

@@ -9,7 +9,7 @@ from mas.core.options import Options
 
 class TrainingFreeOptions(Options):
     """`editor`: `base` asks the run's own base LLM, any other name the peer of that name; `quote` asks no model and
-    writes down how the role answered in a better episode. `score`: whether an episode was solved, or the role's reward.
+    copies the role's answers of a better episode. `score`: whether an episode was solved, or the role's reward.
     `sees`: an editor is shown the role's `own` turns alone, or those of the whole `team`.
     `most` experiences of `characters` each are in a library, `per_group` of one group at most. `max_tokens`,
     `temperature`: of each of the editor's answers."""

@@ -7,9 +7,9 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from mas.algorithms.parts.options import AlgorithmOptions
 from mas.cluster.options import ClusterOptions
-from mas.config.base import Count, NonNegative, Options, Positive
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.config.tasks import TaskOptions
+from mas.core.options import Count, NonNegative, Options, Positive
 from mas.core.records import Prompts
 
 

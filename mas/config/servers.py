@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from mas.config.base import Count, Options, Positive
 from mas.core.errors import ConfigError
+from mas.core.options import Count, Options, Positive
 from mas.core.tool_server import checked_address, checked_variable
 
 _FIXED = frozenset({"messages", "model", "n", "stream"})

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mas.config.base import Options, Positive, Share
+from mas.core.options import Options, Positive, Share
 
 SourceName = Literal["fresh", "epochs", "mixture", "curriculum", "progress"]
 ArmName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options, Positive
+from mas.core.options import Options, Positive
 
 Status = Literal["ok", "wrong", "timeout", "memory", "killed", "output", "refused"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from mas.config.base import Options
 from mas.config.options import ScenarioOptions, TinyOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
+from mas.core.options import Options
 from mas.core.role import RoleSpec, View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec

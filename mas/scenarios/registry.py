@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from mas.config.base import Options
 from mas.config.checks import bridged_id, is_bridged
 from mas.config.options import ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.options import Options
 from mas.core.scenario import Scenario
 from mas.scenarios import user_class
 

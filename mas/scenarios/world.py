@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
 
-from mas.config.base import Options
 from mas.core.environment import (
     Answered,
     Caller,
@@ -32,6 +31,7 @@ from mas.core.environment import (
 )
 from mas.core.errors import ConfigError, EnvironmentFault, ToolRefused
 from mas.core.naming import did_you_mean
+from mas.core.options import Options
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec

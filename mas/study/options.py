@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from mas.config.base import Options, Positive
 from mas.config.load import load_config, presets
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.options import Options, Positive
 from mas.core.records import Prompts
 from mas.graph.load import find_team
 from mas.observe.report_records import SUCCESS

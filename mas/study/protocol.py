@@ -17,10 +17,10 @@ import msgspec
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from mas.config.base import Options, Positive
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import ConfigError
+from mas.core.options import Options, Positive
 from mas.core.records import Prompts
 from mas.core.seeds import digest
 from mas.study.held_out import Part

@@ -49,6 +49,12 @@ class _Spent:
         """The operations with all that they cost."""
         return Proposal(tuple(operations), tuple(self.refused), self.cost)
 
+    def proposal_of(self, answer: str) -> Proposal:
+        """The operations that an answer holds."""
+        operations, refused = read_operations(answer)
+        self.refused += refused
+        return self.proposal(operations)
+
 
 class LanguageEditor:
     """Satisfies `mas.algorithms.parts.experience.editor.Editor`. A question that is too long is a recorded refusal."""
@@ -79,9 +85,7 @@ class LanguageEditor:
         except RefusedRequest as error:
             spent.refused.append(Refusal(f"the group of task {group.task}", f"its editor cannot be asked: {error}"))
             return spent.proposal()
-        operations, refused = read_operations(answer)
-        spent.refused += refused
-        return spent.proposal(operations)
+        return spent.proposal_of(answer)
 
     async def consolidate(self, role: str, library: Library, proposals: Sequence[Proposal], *, seed: int) -> Proposal:
         """The operations of one group as they are, those of several by one more question."""
@@ -95,9 +99,7 @@ class LanguageEditor:
         except RefusedRequest as error:
             spent.refused.append(Refusal(f"operations of {len(wanted)} groups", f"no editor can be asked: {error}"))
             return spent.proposal()
-        operations, refused = read_operations(answer)
-        spent.refused += refused
-        return spent.proposal(operations)
+        return spent.proposal_of(answer)
 
     async def _ask(self, question: str, seed: int, spent: _Spent) -> str:
         engine = self._endpoint.engine

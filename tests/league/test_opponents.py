@@ -388,7 +388,7 @@ async def test_a_search_lets_others_go_on(monkeypatch: pytest.MonkeyPatch, kuhn:
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
-        ([f"{OPPONENTS}.mix=latest"], ConfigError, "nobody is named"),
+        ([f"{OPPONENTS}.mix=latest"], ConfigError, "no opponent is named"),
         ([f"{OPPONENTS}.players.self=random"], ConfigError, "which is the present policy"),
         ([LUCK, f"{OPPONENTS}.mix=lattest"], ConfigError, "Did you mean 'latest'"),
         ([LUCK, f"{OPPONENTS}.mix=0.5*latest+0.2*self"], ConfigError, "add up to 1"),

@@ -34,8 +34,7 @@ pytestmark = [real, pytest.mark.nightly, pytest.mark.timeout(900)]
 def opposed(player: str) -> Iterator[str]:
     """The command, with a player in the other seat."""
     words = [*COMMAND, "openenv", "two_player", "--others", player, "--port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, **pipes, text=True) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             found = re.search(r"http://127\.0\.0\.1:\d+", greeting := greeting_of(process))
             assert found, greeting + str(process.stderr and process.stderr.read())

@@ -17,11 +17,11 @@ import pytest
 from pydantic import Field
 from rich.console import Console
 
-from mas.config.base import Options
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, random_script
 from mas.core.errors import ConfigError, MissingPackage
+from mas.core.options import Options
 from mas.scenarios import SCENARIOS, build_scenario, registry, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile

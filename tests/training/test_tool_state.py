@@ -136,11 +136,16 @@ async def test_the_world_is_what_the_committed_calls_made_of_it(scenario: Scenar
     assert denied[True] > 0
 
 
+def made_of(world: Any) -> Any:
+    """The shelf behind the environment."""
+    return world._running().made
+
+
 async def test_candidates_are_scored_in_worlds_of_their_own(scenario: Scenario) -> None:
     """Candidates put what is wrong on the right shelf or on the wrong one."""
     world = scenario.environment()
     world.reset(scenario.task("train", 0))
-    made = world._running().made  # type: ignore[attr-defined]
+    made = made_of(world)
     wrong = [thing for thing in THINGS if made.places[thing] != made.wanted[thing]]
 
     def script(prompt: str, adapter: str | None, seed: int) -> str:
@@ -173,7 +178,7 @@ async def test_a_call_is_denied_in_every_clone_and_paid_as_one(scenario: Scenari
     """Every output moves one more thing to its place. With one move too few, what is said last is paid nothing."""
     world = scenario.environment()
     world.reset(scenario.task("train", 2))
-    made = world._running().made  # type: ignore[attr-defined]
+    made = made_of(world)
     wrong = [thing for thing in THINGS if made.places[thing] != made.wanted[thing]]
     assert len(wrong) == 2
 

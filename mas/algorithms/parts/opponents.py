@@ -36,7 +36,7 @@ class OpponentsOptions(Options):
     def _names_somebody(self) -> Self:
         if not self.players and self.league is None:
             raise ValueError(
-                "nobody is named: write algorithm.opponents.players.NAME=SOURCE, such as best=cfr:500 or "
+                "no opponent is named: write algorithm.opponents.players.NAME=SOURCE, such as best=cfr:500 or "
                 "old=run:runs/kuhn@20, or algorithm.opponents.league=FILE"
             )
         if SELF in self.players:

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from mas.config.base import Options
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
+from mas.core.options import Options
 from mas.core.team import TeamSpec
 from mas.scenarios.bridge.environment import (
     PROMPT,

@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Payload, joint_action, parsed_text, read_joint
+from mas.core.options import Options
 from mas.scenarios.code_team.language import (
     DIGITS,
     HOLDS,

@@ -18,9 +18,9 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Action, joint_action
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written

@@ -22,9 +22,9 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import joint_action, parsed_text, read_joint
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat

@@ -20,10 +20,10 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Move, Observation, Task
 from mas.core.messages import Failure, Items, Payload
 from mas.core.naming import agent_of
+from mas.core.options import Options
 from mas.core.role import View
 from mas.roles.base import PromptedRole
 from mas.scenarios.noisy_teacher import NoisyTeacher

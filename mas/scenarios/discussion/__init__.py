@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, joint_action, parsed_text, read_joint
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario

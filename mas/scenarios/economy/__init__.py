@@ -17,9 +17,9 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Environment, Move, Task
 from mas.core.messages import Action, joint_action
+from mas.core.options import Options
 from mas.scenarios.economy.taxes import (
     Economy,
     TaxRules,

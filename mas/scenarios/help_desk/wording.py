@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
+from mas.core.options import Options
 from mas.scenarios.simulated_users import (
     UNSURE,
     Coworker,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
+from mas.core.options import Options
 
 PLAYERS = "abcdefgh"
 TEAM = PLAYERS[0]

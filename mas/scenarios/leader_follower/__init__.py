@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Task
+from mas.core.options import Options
 from mas.core.seeds import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
+from mas.core.options import Options
 
 Style = Literal["letters", "words"]
 Manipulation = Literal["false_claim", "reviews", "urgency", "injection"]

@@ -16,10 +16,10 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Environment, EnvironmentSpec, Move, Step, Task
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.regret import Array, hedge, hedge_step, hindsight, regret_matching

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Task
+from mas.core.options import Options
 from mas.scenarios.negotiation import deals
 from mas.scenarios.negotiation.deals import (
     ACCEPT,

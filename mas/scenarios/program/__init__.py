@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, StringConstraints, field_validator
 
-from mas.config.base import Options, Positive
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.options import Options, Positive
 from mas.core.role import RoleSpec
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed, digest

@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Step, Task
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, RecordWorld, folder_scenario

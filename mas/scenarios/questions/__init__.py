@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.base import Options, Positive
+from mas.core.options import Options, Positive
 from mas.scenarios.questions.records import Fields, Scorer, largest_digits, read_questions
 from mas.scenarios.questions.reward_function import RewardFunction
 from mas.scenarios.questions.scenario import QuestionScenario, room

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mas.config.base import Options
 from mas.core.errors import ConfigError
+from mas.core.options import Options
 from mas.scenarios.reasoning.reasoning_gym import GymEnvironment, ask, check_name, check_version, right_answer
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, folder_scenario

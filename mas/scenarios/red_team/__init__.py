@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import EnvironmentSpec, Observation, Step, Task
+from mas.core.options import Options
 from mas.core.scenario import Decision
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.red_team.cases import (

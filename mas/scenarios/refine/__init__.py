@@ -17,9 +17,9 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import parsed_text, read_joint
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, is_held_out

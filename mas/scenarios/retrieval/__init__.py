@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mas.config.base import Options
+from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert

@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Task
+from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
 

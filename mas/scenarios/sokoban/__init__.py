@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Payload, Verdict
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.registry import ScenarioEntry

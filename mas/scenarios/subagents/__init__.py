@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar
 import msgspec
 from pydantic import Field
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
+from mas.core.options import Options
 from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.noisy_teacher import NoisyTeacher

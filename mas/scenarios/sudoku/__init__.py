@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
 from mas.core.environment import Move, Task
 from mas.core.messages import Verdict
+from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, make_solution, size_of, units

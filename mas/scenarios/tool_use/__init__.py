@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mas.config.base import Options
+from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
 from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules, make, question, solution

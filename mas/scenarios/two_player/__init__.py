@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from msgspec.structs import replace
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from mas.config.base import Options
 from mas.core.errors import ConfigError
+from mas.core.options import Options
 from mas.core.scenario import Decision
 from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.registry import ScenarioEntry

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mas.config.base import Options
+from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
 from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, content_of, demonstrations, expert, make

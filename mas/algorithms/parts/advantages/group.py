@@ -192,7 +192,7 @@ class RunningBaseline:
         return advantages
 
     def state(self) -> Mapping[str, float]:
-        """A copy of all baselines, for a checkpoint: `RunningBaseline(decay, dict(state))` goes on from it."""
+        """A copy of all baselines, for a checkpoint: `RunningBaseline(decay, dict(state))` restores them."""
         return dict(self.means)
 
 

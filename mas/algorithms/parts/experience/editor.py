@@ -35,7 +35,7 @@ class ExperienceOptions(Options):
     """How libraries of experiences are written.
 
     `editor`: `base` asks the run's own base LLM, any other name the peer of that name (`peers.NAME.url`); `quote` asks
-    nobody and writes down how the role answered in an episode that did better than others of its group.
+    no model, and copies the role's answers of an episode that did better than others of its group.
     `score`: whether an episode was solved, or the role's reward as `algorithm.reward` adds it up.
     `sees`: an editor is shown the role's `own` turns alone, or those of the whole `team`.
 

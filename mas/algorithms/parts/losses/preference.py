@@ -21,7 +21,7 @@ class PreferenceOptions(Options):
     `value`: what a candidate is worth: the share of won episodes below it in its tree (`outcome`), or its reward as
     `algorithm.reward` adds it up (`reward`). It is positive where that is above `threshold`; None: above the mean of
     its siblings. Pairs are a positive and a negative of the same prompt and state; roles `sft_only` only imitate.
-    `repairs`: what the reflector says (`sampler.attempts.guide=repair`) is imitated by whoever failed, too, as the
+    `repairs`: the role that failed also imitates what the reflector says (`sampler.attempts.guide=repair`), as the
     answer to its own prompt. `beta` and `reference` are DPO's: the base with its adapter off, or the adapter as the
     step began (`start`).
     """
