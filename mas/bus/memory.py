@@ -13,13 +13,12 @@ import msgspec
 
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, DetailedStatistics
-from mas.bus.in_flight import DeliveryObserver, InFlightMessage
+from mas.bus.in_flight import DeliveryObserver, InFlightMessage, LocalSubscription, Taps
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
 from mas.bus.parts import Parts, PartStream, Take
 from mas.bus.redelivery import Redelivery
 from mas.bus.settlement import Settlement
-from mas.bus.subscription import LocalSubscription, Taps
 from mas.bus.undelivered import DeadLetter, bus_closed, no_answer, no_listener, not_a_reader
 from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, RemoteError

@@ -15,10 +15,9 @@ from mas.config.options import TinyOptions
 from mas.config.plain_values import literal
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError, MasError
-from mas.core.role import Role, RoleSpec
+from mas.core.role import Role, RoleSpec, parse_template
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
-from mas.core.template import parse_template
 from mas.graph import compile_team, load_team
 from mas.graph.load import find_team
 from mas.roles import build_roles

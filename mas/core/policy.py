@@ -166,8 +166,3 @@ class Replicas(Options):
                 "would take all; add 'concurrency'"
             )
         return self
-
-
-def policy_of(policies: Mapping[str, Policy], agent: str) -> Policy:
-    """The policy of an agent, `NO_POLICY` where it has none; `worker[0]`, an instance of an agent, has the agent's."""
-    return policies.get(agent) or policies.get(agent.partition("[")[0]) or NO_POLICY if policies else NO_POLICY

@@ -21,9 +21,9 @@ from mas.core.errors import ConfigError, Halted, JournalError, MasError, Refused
 from mas.core.messages import Payload
 from mas.core.naming import did_you_mean, listed
 from mas.core.records import Line
+from mas.core.role import parse_template
 from mas.core.scenario import Scenario
 from mas.core.team import TEXT, TeamSpec
-from mas.core.template import parse_template
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire_base import read_json
 from mas.graph.plan import TeamPlan

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from mas.core.errors import ConfigError
 from mas.core.messages import Items, Note
 from mas.core.naming import did_you_mean, local_name, scope_of, scoped
-from mas.core.role import Role
+from mas.core.role import Role, parse_template
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
-from mas.core.template import parse_template
 from mas.graph.check_members import extra_sources
 from mas.graph.wiring import edge_text
 

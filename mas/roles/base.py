@@ -12,8 +12,18 @@ from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.messages import PAYLOADS, Failure, Items, Payload, RoutedText, Text
 from mas.core.naming import did_you_mean
-from mas.core.role import ANSWER, CALL, USUAL_ITEMS, EarlierCall, Message, RoleSpec, View
-from mas.core.template import EXPERIENCES, Template, parse_template
+from mas.core.role import (
+    ANSWER,
+    CALL,
+    EXPERIENCES,
+    USUAL_ITEMS,
+    EarlierCall,
+    Message,
+    RoleSpec,
+    Template,
+    View,
+    parse_template,
+)
 from mas.roles.chat import (
     NOTHING_SEEN,
     choices_rule,

@@ -11,20 +11,19 @@ from mas.core.bus import Bus
 from mas.core.errors import Expired, MasError, RemoteError, RunError
 from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import agent_of
-from mas.core.policy import NO_POLICY, Policy, policy_of
+from mas.core.policy import NO_POLICY, Policy
 from mas.core.records import Attempt
 from mas.core.role import Message, View
 from mas.core.seeds import Part, derive_seed
 from mas.runtime.agents import TeamMember
-from mas.runtime.heartbeat import BEATS_PER_SILENCE, Heartbeat
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.runtime.play import DecisionPoint
-from mas.runtime.policies import Accounts, Charge, OnAttempt, Spent, ask_with_retries, spend
+from mas.runtime.policies import Accounts, Charge, OnAttempt, Spent, ask_with_retries, policy_of, spend
 from mas.runtime.remote import RemoteAgents, check_answer, insist
 from mas.runtime.replay_events import fingerprint
 from mas.runtime.replay_log import PlayReplayLog
 from mas.runtime.spans import TeamSpans
-from mas.runtime.streaming import ask_streaming, is_streamed
+from mas.runtime.streaming import BEATS_PER_SILENCE, Heartbeat, ask_streaming, is_streamed
 
 Candidates = tuple[Candidate, ...]
 

@@ -13,11 +13,11 @@ from mas.core.environment import Environment, Observation
 from mas.core.errors import AgentFailed, Halted, JournalError, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Failure, Payload
 from mas.core.naming import agent_of, local_name
-from mas.core.policy import policy_of
 from mas.core.role import View
 from mas.core.tracing import in_environment
 from mas.graph.plan import TeamPlan
 from mas.runtime.flow import Flow
+from mas.runtime.policies import policy_of
 from mas.runtime.timing import Heard, JoinTimers, heard, in_waves, needs_steps
 from mas.runtime.turn_replay_log import TurnReplayLog
 

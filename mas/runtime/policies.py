@@ -6,7 +6,7 @@ for it stays spent. An agent that fails is asked again, or another one in its pl
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, TypeVar
 
@@ -26,13 +26,18 @@ from mas.core.errors import (
     RemoteError,
     ReplayError,
 )
-from mas.core.policy import NO_POLICY, Budget, Policy, Price, Retries, policy_of
+from mas.core.policy import NO_POLICY, Budget, Policy, Price, Retries
 from mas.core.records import Attempt
 from mas.core.seeds import Part, derive_seed
 from mas.core.team import TeamSpec
 
 T = TypeVar("T")
 _UNLIMITED = Budget()
+
+
+def policy_of(policies: Mapping[str, Policy], agent: str) -> Policy:
+    """The policy of an agent, `NO_POLICY` where it has none; `worker[0]`, an instance of an agent, has the agent's."""
+    return policies.get(agent) or policies.get(agent.partition("[")[0]) or NO_POLICY if policies else NO_POLICY
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,6 @@ from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
 from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, teach, use_adapters
 from mas.runtime.episodes import EpisodeRunner, RequestGate
-from mas.runtime.heartbeat import with_heartbeat
 from mas.runtime.human import HumanDesk, person
 from mas.runtime.payloads import Candidate
 from mas.runtime.placement import ENVIRONMENT, RUN, AgentReplicas, ProcessRole
@@ -26,7 +25,7 @@ from mas.runtime.play import DecisionPoint
 from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.spans import TeamSpans, traced_endpoint
-from mas.runtime.streaming import OnPart, streamed_to
+from mas.runtime.streaming import OnPart, streamed_to, with_heartbeat
 from mas.runtime.tool_agent import tool_agent
 from mas.tools.recorded import RecordedTools
 

@@ -6,9 +6,9 @@ from bus_machine import play, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mas.bus.in_flight import LocalSubscription
 from mas.bus.memory import MemoryBus
 from mas.bus.serve import EnvelopeFactory
-from mas.bus.subscription import LocalSubscription
 from mas.core.errors import BusError
 from mas.core.messages import Delivery, Envelope, Note
 from mas.testing.bus_suite import LoopTurn, adds_up, answer_to

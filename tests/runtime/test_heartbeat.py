@@ -7,7 +7,7 @@ from virtual_time import play
 
 from mas.core.errors import Expired
 from mas.core.messages import Beat, Envelope, Note
-from mas.runtime.heartbeat import Heartbeat
+from mas.runtime.streaming import Heartbeat
 
 REQUEST = Envelope(id="r", kind="note", source="t/run", target="t/solver", payload=Note(text="?"))
 

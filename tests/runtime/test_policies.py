@@ -26,7 +26,7 @@ from mas.core.errors import (
     RemoteError,
 )
 from mas.core.messages import Beat, Envelope, Payload
-from mas.core.policy import Budget, Retries, policy_of
+from mas.core.policy import Budget, Retries
 from mas.core.records import Attempt
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
@@ -34,7 +34,7 @@ from mas.roles import build_roles
 from mas.runtime.flow import Flow
 from mas.runtime.human import HumanDesk
 from mas.runtime.play import DecisionPoint, look
-from mas.runtime.policies import Accounts, BudgetAccount, Spent, spend, wait_before
+from mas.runtime.policies import Accounts, BudgetAccount, Spent, policy_of, spend, wait_before
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.scenarios.relay import RelayEnvironment

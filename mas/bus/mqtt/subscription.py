@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Self
 
+from mas.bus.in_flight import LocalSubscription
 from mas.bus.mqtt.node import MqttNode
-from mas.bus.subscription import LocalSubscription
 from mas.core.errors import Closed
 from mas.core.messages import Envelope
 

@@ -21,7 +21,6 @@ from mas.core.concurrency import together
 from mas.core.environment import Environment, Observation, Task
 from mas.core.errors import Halted, MasError, ReplayError, RewardError, RunError
 from mas.core.messages import Payload
-from mas.core.policy import policy_of
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
@@ -29,6 +28,7 @@ from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, isolated, look, silent_agents, team_action
+from mas.runtime.policies import policy_of
 from mas.runtime.privileges import environment_step
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, own_terms, record_turn
 
