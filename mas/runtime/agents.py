@@ -7,7 +7,7 @@ the caller's choice.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
@@ -16,11 +16,15 @@ import msgspec
 
 from mas.core.concurrency import together
 from mas.core.engine import Engine, PinnedAdapter, Request, Sampling
-from mas.core.environment import Environment
+from mas.core.environment import Caller, CountedCall, Environment, Step, ToolWorld
 from mas.core.errors import ConfigError, RunError
 from mas.core.messages import Envelope, Failure, Payload
-from mas.core.role import ConstrainedRole, Role, View
+from mas.core.naming import agent_of
+from mas.core.privilege import Privilege
+from mas.core.role import ENVIRONMENT, ConstrainedRole, Role, RoleSpec, View
+from mas.core.tool_call import ToolCall
 from mas.core.tracing import in_environment
+from mas.runtime.flow import Flow
 from mas.runtime.payloads import (
     AgentAnswer,
     Ask,
@@ -33,7 +37,6 @@ from mas.runtime.payloads import (
     StepReply,
     StepRequest,
 )
-from mas.runtime.privileges import step_with
 from mas.runtime.streaming import Tell, generate_streaming
 
 
@@ -314,3 +317,77 @@ async def likelihoods(member: TeamMember, views: Sequence[View], text: str) -> L
         logprobs=tuple(found[prompt] for prompt in prompts),
         tokens=tuple((first[one] == number) * (len(one) + len(ids)) for number, one in enumerate(prompts)),
     )
+
+
+DENIED = "denied"
+"""The route of what an agent that calls tools says where it denies a call. No edge can ask for it."""
+
+
+def denial(tools: Collection[str], rule: Privilege | None, sender: str, call: ToolCall, made: int) -> str | None:
+    """What is answered in place of a result; None: the call may be made.
+
+    Args:
+        tools: that the sender may call. rule: for this one.
+        made: how many calls of the tool that were not denied the sender has made in this branch of the episode.
+    """
+    if call.name not in tools:
+        named = ", ".join(tools) or "none"
+        return f"denied: {sender!r} may not call {call.name[:100]!r}; it may call: {named}"
+    if rule is None:
+        return None
+    why = rule.problem(call.arguments)
+    if why is None and rule.most is not None and made >= rule.most:
+        why = f"{rule.most} calls in an episode are allowed"
+    if why is None:
+        return None
+    return rule.instead or f"denied: {sender!r} may not call {call.name!r} so: {why}"
+
+
+def environment_step(environment: Environment, flow: Flow, actions: Mapping[str, str]) -> Step:
+    """Let a finished team turn act.
+
+    Args:
+        actions: of all seats that must act.
+
+    Raises:
+        EnvironmentFault: as `Environment.step`. RunError: as `callers`.
+    """
+    found = callers(environment, flow, actions)
+    return step_with(environment, actions, found) if found else environment.step(actions)
+
+
+def step_with(environment: Environment, actions: Mapping[str, str], found: Mapping[str, Caller]) -> Step:
+    """Act, with what `callers` has found."""
+    if found and isinstance(environment, ToolWorld):
+        return environment.step_as(actions, found)
+    return environment.step(actions)
+
+
+def callers(environment: Environment, flow: Flow, actions: Mapping[str, str]) -> dict[str, Caller]:
+    """Seat -> who calls a tool of the environment there, of agents that have rules for them.
+
+    Raises:
+        RunError: the environment has no tools that can be denied.
+    """
+    found: dict[str, Caller] = {}
+    if not any(role.spec.environment_tools for role in flow.plan.roles.values()):
+        return found
+    if not isinstance(environment, ToolWorld):
+        raise RunError(
+            f"roles of team {flow.plan.spec.name!r} have tools of the environment, and that of "
+            f"{environment.spec.name!r}, as it is played here, has none that can be denied: leave them out of the team"
+        )
+    for seat, action in actions.items():
+        agent = flow.speaker(seat) if seat in flow.plan.spec.plays else None
+        role = None if agent is None else flow.plan.roles[agent_of(agent)].spec
+        call = None if role is None or not role.environment_tools else environment.call_of(action)
+        if agent is not None and role is not None and call is not None:
+            found[seat] = Caller(agent, _denial(role, agent, call, environment.counted_calls()))
+    return found
+
+
+def _denial(role: RoleSpec, agent: str, call: ToolCall, done: Iterable[CountedCall]) -> str | None:
+    made = sum((one.agent, one.tool, one.is_denied) == (agent, call.name, False) for one in done)
+    name = f"{ENVIRONMENT}.{call.name}"
+    tools = [f"{ENVIRONMENT}.{tool}" for tool in role.environment_tools]
+    return denial(tools, role.privileges.get(name), agent, ToolCall(name, call.arguments), made)

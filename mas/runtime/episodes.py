@@ -16,14 +16,13 @@ from mas.core.messages import Payload
 from mas.core.records import Attempt
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
-from mas.runtime.agents import EnvironmentAgent
+from mas.runtime.agents import EnvironmentAgent, callers
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import NO_PAST
 from mas.runtime.payloads import ObserveReply, ObserveRequest, StepReply, StepRequest
 from mas.runtime.placement import ENVIRONMENT
 from mas.runtime.play import Decide, play_turn, seat_actions, silent_agents, view_names
 from mas.runtime.policies import Accounts
-from mas.runtime.privileges import callers
 from mas.runtime.replay_events import Setting
 from mas.runtime.replay_log import PlayReplayLog, ReplayLog
 from mas.runtime.spans import TeamSpans

@@ -16,8 +16,8 @@ from mas.core.role import Message, Role, RoleSpec, View
 from mas.core.team import TeamSpec
 from mas.core.tool_call import ToolCall
 from mas.graph.check_tools import callers_of
+from mas.runtime.agents import DENIED, denial
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
-from mas.runtime.privileges import DENIED, denial
 from mas.tools.recorded import RecordedTools, canonical
 from mas.tools.toolbox import read_call
 

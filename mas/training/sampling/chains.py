@@ -15,11 +15,11 @@ from mas.core.messages import Payload
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed
 from mas.core.tracing import in_environment
+from mas.runtime.agents import environment_step
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, silent_agents, team_action
-from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, own_terms
 

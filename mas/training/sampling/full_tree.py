@@ -24,12 +24,12 @@ from mas.core.messages import Payload
 from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
+from mas.runtime.agents import environment_step
 from mas.runtime.flow import Flow
 from mas.runtime.flow_state import Past
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, isolated, look, silent_agents, team_action
 from mas.runtime.policies import policy_of
-from mas.runtime.privileges import environment_step
 from mas.training.sampling.sampler import EpisodeRecorder, Sampler, decision_group, own_terms, record_turn
 
 Terms = dict[tuple[str, str], float]

@@ -22,12 +22,12 @@ from mas.core.records import Attempt, Episode, Fact, Group, Line, Scene, Turn, f
 from mas.core.role import ENVIRONMENT
 from mas.core.seeds import derive_seed, digest
 from mas.graph.plan import TeamPlan
+from mas.runtime.agents import DENIED
 from mas.runtime.episodes import NO_OPPONENTS, OpponentPolicies
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, team_action
 from mas.runtime.policies import Spent
-from mas.runtime.privileges import DENIED
 from mas.runtime.team import TeamRuntime
 
 OnTurn = Callable[[int, Flow, Step], None]

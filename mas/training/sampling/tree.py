@@ -18,11 +18,11 @@ from mas.core.naming import agent_of
 from mas.core.records import Episode
 from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
+from mas.runtime.agents import environment_step
 from mas.runtime.episodes import opponent_actions
 from mas.runtime.flow import Flow
 from mas.runtime.payloads import Candidate
 from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silent_agents
-from mas.runtime.privileges import environment_step
 from mas.runtime.team import TeamRuntime
 from mas.training.sampling.sampler import (
     EpisodeRecorder,
