@@ -1,5 +1,8 @@
 """The agents of a team, and its environment, as listeners on the bus: a view comes in, candidates go out.
 
+The rules of a role for its tools are checked here, before every call: of a server's tool, of the sandbox, of the
+environment. An environment acts on the call that a team's action is: `step_with` is the only way for it into a world.
+
 What agents know and which adapters they use can be changed while their team plays (`teach`, `use_adapters`), and a text
 can be scored as theirs without asking them (`likelihoods`). Leaves out on purpose: which candidate is taken, which is
 the caller's choice.
