@@ -1,6 +1,6 @@
 """A class of environments of your own: which digit is the largest, if each member sees half of the digits?
 
-mas train scenario=examples/largest.py:Largest train.steps=150 run_dir=runs/largest
+mas train scenario=examples/largest.py:Largest train.steps=200 run_dir=runs/largest
 """
 
 from random import Random

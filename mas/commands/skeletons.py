@@ -79,7 +79,7 @@ def test_only_the_right_answer_is_paid() -> None:
 
 SCENARIO = Skeleton(
     {"NAME.py": _SCENARIO, "test_NAME.py": _SCENARIO_TEST},
-    "mas train scenario=NAME.py:CLASS train.steps=150 run_dir=runs/NAME",
+    "mas train scenario=NAME.py:CLASS train.steps=300 run_dir=runs/NAME",
     "mas check NAME.py",
 )
 

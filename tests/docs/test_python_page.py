@@ -36,8 +36,8 @@ def test_the_examples_run_where_an_event_loop_runs(
     }
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     assert "steps=20" in awaited
-    assert "steps=150" in own
-    own = own.replace("steps=150", f"steps=1, options={options}")
+    assert "steps=200" in own
+    own = own.replace("steps=200", f"steps=1, options={options}")
     awaited = awaited.replace("steps=20", f"steps=1, options={options}")
     for text, changed in short.items():
         assert text in first + second
