@@ -142,6 +142,28 @@ def test_the_archive_of_sources_builds_an_equal_wheel_and_holds_no_tests(
     assert contents(again) == contents(wheel)
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_installed_archive_of_sources_runs_outside_the_checkout(sources: Path, tmp_path: Path) -> None:
+    archive, _ = built("build_sdist", sources, tmp_path)
+    programs = install(archive, tmp_path / "environment")
+    variables = image_variables(tmp_path / "cache")
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = run(str(programs / "python"), "-c", "import mas; print(mas.__file__)").strip()
+    assert Path(where).is_relative_to(tmp_path / "environment")
+    command = str(programs / "mas")
+    assert run(command, "--version") == f"mas {mas.__version__}\n"
+    assert "plan_path" in run(command, "scenarios")
+    run(command, "new", "scenario", "mine")
+    assert " 0 failed" in run(command, "check", "mine.py")
+
+
 def image_variables(volume: Path) -> dict[str, str]:
     """The environment that docker/Dockerfile sets, its volume in a folder, for a user without a home."""
     text = (ROOT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
@@ -151,25 +173,21 @@ def image_variables(volume: Path) -> dict[str, str]:
     return here | own
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment with the wheel in it, which borrows the packages that mas needs."""
-    folder = tmp_path_factory.mktemp("environment")
+def install(built_file: Path, folder: Path) -> Path:
+    """The folder of programs of an environment with what was built in it, which borrows the packages that mas needs."""
     venv.create(folder, symlinks=True)
     (home,) = folder.glob("lib/python*/site-packages")
     (home / "borrowed.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(folder / "bin" / "python"),
-        "install",
-        "--no-index",
-        "--no-deps",
-    ]
-    subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
+    options = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([*pip, *options, str(built_file)], env=environment, check=True, capture_output=True)
     return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(wheel, tmp_path_factory.mktemp("environment"))
 
 
 @pytest.mark.nightly

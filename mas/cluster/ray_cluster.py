@@ -94,7 +94,9 @@ class RayCluster(Cluster):
             raise CallExpired(f"Ray: {what} took longer than start_s={self.options.start_s:g}") from None
         except (RayError, OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())  # Ray's own text has many lines
-            raise ClusterError(f"Ray: {what}: {type(error).__name__}: {text}") from error
+            is_refused = isinstance(error, ConnectionError) and self.options.address
+            hint = ". If it wants a token, export RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN" if is_refused else ""
+            raise ClusterError(f"Ray: {what}: {type(error).__name__}: {text}{hint}") from error
 
     async def _open(self) -> None:
         if ray.is_initialized():

@@ -21,15 +21,15 @@ from random import Random
 
 
 class CLASS:
-    """The planner sees one number, the executor another: is their sum even or odd?"""
+    """The planner sees one number, the executor another: which is the larger?"""
 
-    # Arguments are options: mas train scenario=NAME.py:CLASS scenario.options.most=50
-    def __init__(self, most: int = 20) -> None:
+    # Arguments are options: mas train scenario=NAME.py:CLASS scenario.options.most=5
+    def __init__(self, most: int = 9) -> None:
         self.most = most
 
     # Draw a task, from nothing but `random`: equal seeds are equal tasks.
     def reset(self, random: Random) -> None:
-        self.first, self.second = random.randrange(self.most), random.randrange(self.most)
+        self.first, self.second = random.randint(0, self.most), random.randint(0, self.most)
 
     # What a member sees, by its view. Views that are not listed here (`solo`, one agent alone) see all.
     def observe(self, view: str) -> str:
@@ -38,11 +38,11 @@ class CLASS:
 
     # All answers that are possible. Delete this method where they cannot be listed.
     def legal(self) -> list[str]:
-        return ["even", "odd"]
+        return [str(number) for number in range(self.most + 1)]
 
     # The right answer: the tiny base is taught by it, and `mas scenarios NAME.py:CLASS --measure` plays it.
     def answer(self) -> str:
-        return self.legal()[(self.first + self.second) % 2]
+        return str(max(self.first, self.second))
 
     # What the team is paid for its answer; 1 is a solved task.
     def step(self, action: str) -> float:
@@ -79,7 +79,7 @@ def test_only_the_right_answer_is_paid() -> None:
 
 SCENARIO = Skeleton(
     {"NAME.py": _SCENARIO, "test_NAME.py": _SCENARIO_TEST},
-    "mas train scenario=NAME.py:CLASS train.steps=20 run_dir=runs/NAME",
+    "mas train scenario=NAME.py:CLASS train.steps=300 run_dir=runs/NAME",
     "mas check NAME.py",
 )
 

@@ -268,9 +268,9 @@ def test_a_person_takes_a_seat_of_another_librarys_game(mas: Mas, keyboard: Keyb
 
 
 def test_a_users_class_is_played_and_drawn_by_its_name(mas: Mas, keyboard: Keyboard, tmp_path: Path) -> None:
-    name = f"{Path(__file__).parents[2] / 'examples' / 'parity.py'}:Parity"
+    name = f"{Path(__file__).parents[2] / 'examples' / 'largest.py'}:Largest"
     for team, drawn, people in (("", "plan_execute", ("planner", "executor")), ("/solo", "solo", ("solo",))):
-        keyboard("even\neven\n")
+        keyboard("7\n7\n")
         ran = mas("play", f"{name}{team}", *(word for role in people for word in ("--as", role)))
         assert (ran.code, ran.err) == (0, "")
         graph = mas("graph", f"{name}{team}", "--out", str(tmp_path))

@@ -30,7 +30,7 @@ SHORTER = {"algorithm=at2po": ("algorithm.options.chains=1",)}
 """What a preset needs beside two candidates."""
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine=tinker", "engine.name=", "peers.", "cluster=")
 """Begins overrides that need more than this process."""
-RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox", "studio")
+RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox", "studio", "openenv", "tinker", "mcp")
 """Commands that need more than themselves, or take minutes: run in the tests of their own folders."""
 COMMAND = typer.main.get_command(app)
 NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say
@@ -59,7 +59,8 @@ def shortened(words: list[str], small: tuple[str, ...]) -> list[str]:
     if words[:2] == ["cluster", "plan"]:
         return [*(word for word in words if not word.startswith("model=")), *small]
     if any(word.startswith(("model.path=", "model=")) for word in rest):  # tests/serving/test_smollm.py trains one
-        return ["config", *rest]
+        usual = ["scenario=program"] if name == "gateway" else []
+        return ["config", *usual, *rest]
     if name == "train":
         # Text that is learned has no LoRA.
         fit = [word for word in small if "lora" not in word] if "algorithm=training_free" in words else small
@@ -139,8 +140,10 @@ def test_every_command_of_a_page_works(
             or {"--bus", "--hub"} & set(words)
         ):
             continue
-        # A hub is asked in tests/cli/test_hub.py; jaxmarl is a large extra.
-        if any("hub:" in word or ("jaxmarl:" in word and find_spec("jaxmarl") is None) for word in words):
+        # Tested in tests/cli/test_hub.py, tests/openenv and tests/scenarios; jaxmarl is a large extra.
+        if any(re.search("hub:|=openenv:http|=verifiers:", word) for word in words) or (
+            find_spec("jaxmarl") is None and any("jaxmarl:" in word for word in words)
+        ):
             continue
         if words[0] == "broker" and "--write-only" not in words:  # it ends with a signal only: tests/broker
             continue

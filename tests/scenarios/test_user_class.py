@@ -32,8 +32,8 @@ from mas.scenarios.world import RecordEnvironment
 from mas.testing.environment import EnvironmentContract
 from mas.training.tasks.plan import build_arms
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "parity.py"
-NAME = f"{EXAMPLE}:Parity"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "largest.py"
+NAME = f"{EXAMPLE}:Largest"
 SHORT = {"train.tasks_per_step": 2, "train.eval_tasks": 2, "algorithm.sampler.candidates": 2}
 
 
@@ -119,7 +119,7 @@ def tasks_of(name: str) -> list[Task]:
     return [found.task("train", 0), found.task("eval", 0)]
 
 
-class TestParity(EnvironmentContract):
+class TestLargest(EnvironmentContract):
     privacy: ClassVar = {"planner": frozenset({"text"}), "executor": frozenset({"text"})}
 
     def make_environment(self) -> Environment:
@@ -157,19 +157,19 @@ def test_a_class_is_trained_and_the_run_does_all_that_a_run_can_do(
     task: Any = load_class(NAME) if given == "class" else NAME
     tiny = {key: json.loads(value) for key, _, value in (word.partition("=") for word in small_overrides)}
     if given == "class":
-        task.__module__ = "examples_parity"
-        sys.modules["examples_parity"] = sys.modules[load_class(NAME).reset.__module__]
-    options = {**SHORT, **tiny, "scenario.options.length": 4}
+        task.__module__ = "examples_largest"
+        sys.modules["examples_largest"] = sys.modules[load_class(NAME).reset.__module__]
+    options = {**SHORT, **tiny, "scenario.options.length": 2}
     run = mas.train("team", task, steps=1, run_dir=tmp_path / "run", options=options, quiet=True)
-    assert run.config().scenario == ScenarioOptions(name=NAME, options={"length": 4})
+    assert run.config().scenario == ScenarioOptions(name=NAME, options={"length": 2})
     assert set(run.evaluate(tasks=2)) == {"untrained", "trained"}
     assert len(run.play(task=1).episode.lines) >= 2
     assert isinstance(run.ask({"text": "01"}), str)
     assert run.curves().svg
     assert set(run.export(tmp_path / "out")) == {"planner", "executor"}
-    assert "Parity" in run.report().read_text()
+    assert "Largest" in run.report().read_text()
     for words, on in ((["scenario.options.length=6"], ""), ([], NAME)):
-        with pytest.raises(ConfigError, match=r"was trained with .*'length': 4.*Parity has no content\(\)"):
+        with pytest.raises(ConfigError, match=r"was trained with .*'length': 2.*Largest has no content\(\)"):
             mas.evaluate(tmp_path / "run", words, on=on, quiet=True)
     again = mas.train(run.config(["train.steps=2"]), quiet=True)
     assert again.steps == 2
@@ -183,7 +183,7 @@ def test_the_command_trains_it_and_says_what_is_wrong(
     assert mas(*words).code == 0
     known = mas("scenarios", NAME, "--measure")
     assert known.code == 0
-    assert "is the number of ones even or odd?" in known.out
+    assert "which digit is the largest?" in known.out
     assert "expert" in known.out
     wrong = mas(*words, "scenario.options.lenght=3")
     assert (wrong.code, "scenario.options.lenght" in wrong.err, "Did you mean 'length'" in wrong.err) == (2, True, True)
@@ -256,7 +256,7 @@ def test_options_and_derived_classes_that_nothing_keeps_apart_are_no_arms() -> N
 
     armed(own, UserScenario(Silent, {}))
     armed(own, UserScenario(type("Other", (Walk,), {"teams": own.teams}), {}))
-    for other in (UserScenario(Silent, {"length": 4}), UserScenario(LongSilent, {}), UserScenario(Bits, {})):
+    for other in (UserScenario(Silent, {"length": 2}), UserScenario(LongSilent, {}), UserScenario(Bits, {})):
         for pair in ((own, other), (other, own)):
             with pytest.raises(ConfigError, match=r"arms\.a: Silent has no content\(\), a text that is equal"):
                 armed(*pair)
