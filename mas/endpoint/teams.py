@@ -1,8 +1,8 @@
 """A whole team as a model: a situation comes in as a message, one team turn is played on the bus, its action goes out.
 
 What the members say to each other stays between them. A situation is a JSON object of observation fields, of which each
-member is shown those of its own view; or plain text, which becomes the fields that the team's `text` says, or else is
-shown to everybody as the field `task`.
+member is shown those of its own view; or plain text, which becomes the fields that the team's `text` says, or else the
+only field that members see, or else, if no prompt names a field, is shown to everybody as the field `task`.
 """
 
 import json
@@ -121,6 +121,8 @@ class TeamModel:
         self.loops_taken = {name: 0 for name, _ in loops_of(runtime.plan)}
         self._fields = {field for fields in example.values() for field in fields}
         self._text = runtime.plan.spec.text
+        if not self._text and not reads <= {TEXT_FIELD} and len(self._fields) == 1:
+            self._text = dict.fromkeys(self._fields, TEXT)
         self._takes_text = bool(self._text) or reads <= {TEXT_FIELD}
         self.example = json.dumps(_merged(self._shown), ensure_ascii=False)
         self._check_text()
@@ -139,7 +141,7 @@ class TeamModel:
         environment = scenario.environment()
         environment.reset(scenario.task("eval", 0))
         views = {view: dict(environment.observe(view).fields) for view in environment.spec.views}
-        return cls(runtime, views, frozenset() if chats else fields_read(runtime.plan))
+        return cls(runtime, views, fields_read(runtime.plan, chats=chats))
 
     def situation(self, message: str) -> Situation:
         """The world that a message describes.
@@ -303,10 +305,12 @@ def check_one_seat(team: TeamSpec) -> None:
         )
 
 
-def fields_read(plan: TeamPlan) -> frozenset[str]:
-    """Observation fields that the members' templates name."""
-    templates = [text for role in plan.roles.values() for text in role.spec.templates.values()]
-    return frozenset(field for template in templates for field in parse_template(template).fields)
+def fields_read(plan: TeamPlan, *, chats: bool = False) -> frozenset[str]:
+    """Observation fields that the members' prompts name; compact templates are not used where the members chat."""
+    texts = [named for role in plan.roles.values() for named in role.spec.templates.items()]
+    return frozenset(
+        field for name, text in texts if not (chats and name == "template") for field in parse_template(text).fields
+    )
 
 
 def _merged(views: Views) -> dict[str, object]:

@@ -30,7 +30,7 @@ SHORTER = {"algorithm=at2po": ("algorithm.options.chains=1",)}
 """What a preset needs beside two candidates."""
 ELSEWHERE = ("engine=vllm", "engine=openai", "engine=tinker", "engine.name=", "peers.", "cluster=")
 """Begins overrides that need more than this process."""
-RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox", "studio", "openenv", "tinker", "mcp")
+RUN_ELSEWHERE = ("bench", "deadletters", "serve", "agent", "sandbox", "studio", "openenv", "tinker", "mcp", "tools")
 """Commands that need more than themselves, or take minutes: run in the tests of their own folders."""
 COMMAND = typer.main.get_command(app)
 NAMES: dict[str, Any] = getattr(COMMAND, "commands")  # noqa: B009 - a group, which its type does not say

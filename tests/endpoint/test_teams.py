@@ -287,6 +287,35 @@ async def test_a_team_that_chats_takes_plain_text_although_it_has_templates() ->
     assert "or plain text for all members as the field 'task'" in problem(wrong, 400)["message"]
 
 
+def solving(view: str, ask: str) -> dict[str, Any]:
+    """A team of one agent that is asked with some fields of a view."""
+    roles = {"solver": {"type": "executor", "view": view, "ask": ask}}
+    return {"name": "solving", "roles": roles, "edges": ["start -> solver", "solver -> done"], "output": "solver"}
+
+
+async def test_a_plain_text_is_the_only_field_that_a_team_which_chats_is_asked_with() -> None:
+    engine = ScriptedEngine(lambda *_: "7")
+    async with (
+        playing(engine, solving("solver", "{question} Be brief."), scenario="questions", chats=True) as model,
+        client(build_app(offer(engine, teams=[model]))) as asking,
+    ):
+        answer = await asking.post("/v1/chat/completions", json=asked("solving", "How many days has a week?"))
+        named = await asking.post("/v1/chat/completions", json=asked("solving", {"question": "Days?"}))
+        wrong = await asking.post("/v1/chat/completions", json=asked("solving", {"task": "Days?"}))
+    assert [found.json()["choices"][0]["message"]["content"] for found in (answer, named)] == ["7", "7"]
+    texts = [engine.tokenizer.decode(request.prompt_ids) for request in engine.requests]
+    assert ["How many days has a week? Be brief." in texts[0], "Days? Be brief." in texts[1]] == [True, True]
+    assert "or plain text for all members as 'question'" in problem(wrong, 400)["message"]
+
+
+async def test_a_team_that_chats_and_asks_with_several_fields_wants_them_by_name() -> None:
+    engine, team = ScriptedEngine(lambda *_: "D"), solving("planner", "Where is {goal}?")
+    async with playing(engine, team, chats=True) as model, client(build_app(offer(engine, teams=[model]))) as asking:
+        wrong = await asking.post("/v1/chat/completions", json=asked("solving", "it is dark"))
+    assert "The members of this team read fields, not plain text." in problem(wrong, 400)["message"]
+    assert engine.requests == []
+
+
 async def test_views_that_differ_in_one_field_are_told_apart_by_their_names() -> None:
     async with playing(ScriptedEngine(member), TALKERS) as talkers:
         example = {"planner": {"hand": "AK", "pot": "9"}, "executor": {"hand": "QJ", "pot": "9"}}
