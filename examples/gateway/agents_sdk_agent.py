@@ -2,7 +2,7 @@
 
     python examples/lookups.py > lookups.jsonl
     mas gateway model=smollm2 scenario.options.path=lookups.jsonl scenario.options.roles=[finder,reader] \
-        scenario.options.max_tokens=6 run_dir=runs/lookup-sdk
+        scenario.options.max_tokens=6 train.eval_tasks=35 run_dir=runs/lookup-sdk
     python examples/gateway/agents_sdk_agent.py      # in another terminal, with openai-agents 0.24
 """
 

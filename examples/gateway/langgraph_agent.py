@@ -2,7 +2,7 @@
 
     python examples/lookups.py > lookups.jsonl
     mas gateway model=smollm2 scenario.options.path=lookups.jsonl scenario.options.roles=[finder,reader] \
-        scenario.options.max_tokens=6 run_dir=runs/lookup-graph
+        scenario.options.max_tokens=6 train.eval_tasks=35 run_dir=runs/lookup-graph
     python examples/gateway/langgraph_agent.py       # in another terminal, with langgraph 1.2 and langchain-openai 1.7
 """
 

@@ -2,7 +2,7 @@
 
     python examples/lookups.py > lookups.jsonl
     mas gateway model=smollm2 scenario.options.path=lookups.jsonl scenario.options.roles=[finder,reader] \
-        scenario.options.max_tokens=6 run_dir=runs/lookup
+        scenario.options.max_tokens=6 train.eval_tasks=35 run_dir=runs/lookup
     python examples/gateway/lookup_agent.py          # in another terminal
 
 The agent is `answer`; nothing in it knows of training. The rest says which episode it plays, and what that was worth.

@@ -1,8 +1,8 @@
-"""A program of one role, `solver`, whose answers are held to a form: one digit.
+"""A program of one role, `solver`. Its answers are constrained to one digit.
 
     python examples/lookups.py > lookups.jsonl
     mas gateway model=smollm2 scenario.options.path=lookups.jsonl scenario.options.roles=[solver] \
-        scenario.options.max_tokens=6 train.steps=20 train.tasks_per_step=8 train.eval_tasks=32 run_dir=runs/solver
+        scenario.options.max_tokens=6 train.steps=20 train.tasks_per_step=8 train.eval_tasks=35 run_dir=runs/solver
     python examples/gateway/solver_agent.py          # in another terminal
 
 `structured_outputs` is a parameter of vLLM's server; a training computes probabilities over the same tokens.
@@ -21,7 +21,7 @@ FORM = {"structured_outputs": {"regex": "[0-9]"}}
 
 
 def answer(client: OpenAI, question: str) -> str:
-    """The agent: how many things somebody has."""
+    """Ask the model how many things a person has; returns one digit."""
     said = client.chat.completions.create(
         model="solver", messages=[{"role": "user", "content": question}], extra_body=FORM
     )

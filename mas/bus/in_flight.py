@@ -1,5 +1,5 @@
 """One message in flight through a bus (where it is, who waits for it, who observes it), and the subscription that
-receives it and ends it. And taps, the watchers of a bus: they see every message, but never what is private.
+receives it and ends it.
 
 A message has one outcome; the first one counts. `Pending` is what every delivery has in common, in one process and
 between processes: a sender that waits. `InFlightMessage` and `mas.bus.mqtt.outgoing` add where it is.
@@ -11,10 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Literal, Protocol, Self, TypeVar
 
-import msgspec
-
 from mas.core.errors import BusError, Closed, JournalError
-from mas.core.messages import Delivery, Envelope, Note
+from mas.core.messages import Delivery, Envelope
 
 Outcome = Envelope | Exception | None
 """An answer, an error to raise, or None: accepted, or done."""
@@ -412,45 +410,3 @@ class LocalSubscription(SubscriptionQueue):
             self._receivers.remove(turn)
         elif self.queue:
             self._wake()
-
-
-Watch = Callable[[Envelope], None]
-
-
-def redacted(envelope: Envelope, principal: str | None) -> Envelope:
-    """The envelope as `principal` may see it; a private payload becomes the note `[private]`. None: a stranger."""
-    if envelope.visibility is None or principal in envelope.visibility:
-        return envelope
-    return msgspec.structs.replace(envelope, kind=Note.kind, payload=Note(text="[private]"))
-
-
-class Taps:
-    """The watchers of one bus."""
-
-    def __init__(self) -> None:
-        self._watches: dict[object, tuple[Watch, str | None]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._watches)
-
-    def add(self, watch: Watch, *, principal: str | None) -> Callable[[], None]:
-        """Start a tap; returns a function that ends it and may be called twice."""
-        key = object()
-        self._watches[key] = (watch, principal)
-
-        def end() -> None:
-            self._watches.pop(key, None)
-
-        return end
-
-    def show(self, envelope: Envelope) -> None:
-        """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
-        if not self._watches:
-            return
-        for watch, principal in tuple(self._watches.values()):
-            try:
-                watch(redacted(envelope, principal))
-            except Exception as error:  # noqa: BLE001 - a tap must not break the sender
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
-                )

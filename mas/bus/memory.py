@@ -13,7 +13,7 @@ import msgspec
 
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, DetailedStatistics
-from mas.bus.in_flight import DeliveryObserver, InFlightMessage, LocalSubscription, Taps
+from mas.bus.in_flight import DeliveryObserver, InFlightMessage, LocalSubscription
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
 from mas.bus.parts import Parts, PartStream, Take
@@ -22,7 +22,7 @@ from mas.bus.settlement import Settlement
 from mas.bus.undelivered import DeadLetter, bus_closed, no_answer, no_listener, not_a_reader
 from mas.bus.wire import encode
 from mas.core.errors import Closed, Denied, Dropped, MasError, RemoteError
-from mas.core.messages import Delivery, Envelope, Payload
+from mas.core.messages import Delivery, Envelope, Note, Payload
 from mas.core.naming import listed
 
 
@@ -318,3 +318,45 @@ class MemoryBus:
         for message in tuple(self._pending.values()):
             if message.receiver is subscription:
                 self._settlement.give_up(message, no_answer(message.envelope))
+
+
+Watch = Callable[[Envelope], None]
+
+
+def redacted(envelope: Envelope, principal: str | None) -> Envelope:
+    """The envelope as `principal` may see it; a private payload becomes the note `[private]`. None: a stranger."""
+    if envelope.visibility is None or principal in envelope.visibility:
+        return envelope
+    return msgspec.structs.replace(envelope, kind=Note.kind, payload=Note(text="[private]"))
+
+
+class Taps:
+    """The watchers of one bus: they see every message, but never what is private."""
+
+    def __init__(self) -> None:
+        self._watches: dict[object, tuple[Watch, str | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def add(self, watch: Watch, *, principal: str | None) -> Callable[[], None]:
+        """Start a tap; returns a function that ends it and may be called twice."""
+        key = object()
+        self._watches[key] = (watch, principal)
+
+        def end() -> None:
+            self._watches.pop(key, None)
+
+        return end
+
+    def show(self, envelope: Envelope) -> None:
+        """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
+        if not self._watches:
+            return
+        for watch, principal in tuple(self._watches.values()):
+            try:
+                watch(redacted(envelope, principal))
+            except Exception as error:  # noqa: BLE001 - the watcher's own error: reported below, and the message is delivered
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
+                )

@@ -1,4 +1,4 @@
-"""Where time goes: spans, and the seconds that environments take.
+"""Where time goes: spans, phases, and the seconds that environments take.
 
 Spans say what happened, when, and inside what. Nothing is traced unless a program enters `tracing`; what is built
 inside it (services, runtimes) then tells the tracer. The tracer that writes OpenTelemetry spans is in
@@ -9,12 +9,14 @@ unless a program enters `measuring`; tasks that are started inside it add to the
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Literal, Protocol
 
+Counted = Callable[[str, int, int], None]
+"""Told how far a phase is: (what, so many done, of so many). 0 of 0: it cannot be counted."""
 Value = str | bool | int | float | Sequence[str] | Sequence[int]
 Attributes = Mapping[str, Value | None]
 """What a span is told; None values are left out."""
@@ -196,3 +198,7 @@ def in_environment() -> Iterator[None]:
         yield
     finally:
         stopwatch.seconds += time.perf_counter() - began
+
+
+def uncounted(what: str, done: int, of: int) -> None:
+    """A `Counted` that shows nothing."""

@@ -1,8 +1,11 @@
 """A whole team as a model: a situation comes in as a message, one team turn is played on the bus, its action goes out.
 
-What the members say to each other stays between them. A situation is a JSON object of observation fields, of which each
-member is shown those of its own view; or plain text, which becomes the fields that the team's `text` says, or else the
-only field that members see, or else, if no prompt names a field, is shown to everybody as the field `task`.
+What the members say to each other stays between them. A situation is a JSON object of observation fields; each member
+is shown those of its own view. Plain text becomes fields, by the first of these rules that applies:
+
+1. The team's `text` says which fields it becomes.
+2. Members see one field, and their prompts name it: the text is that field.
+3. No prompt names a field: the text is the field `task`, shown to all members.
 """
 
 import json

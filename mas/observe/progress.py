@@ -17,10 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from mas.core.tracing import Counted
 from mas.observe.durations import clock_time
 
-Counted = Callable[[str, int, int], None]
-"""(what, so many done, of so many) -> nothing. 0 of 0: it cannot be counted."""
 _BARS = "▁▂▃▄▅▆▇█"
 _RECENT = 40
 _FIRST = ("reward", "success", "tokens")
@@ -178,10 +177,6 @@ class TrainingProgress:
                 cells.append(Text.assemble(f"{name} ", (format_number(self._metrics[name]), "bold")))
         table.add_row(*cells)
         return table
-
-
-def uncounted(what: str, done: int, of: int) -> None:
-    """Nobody looks."""
 
 
 @contextmanager

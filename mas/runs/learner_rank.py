@@ -15,8 +15,8 @@ from mas.core.errors import CheckpointError, ClusterError, WorkerLost
 from mas.runs.worker_setup import load_setup
 from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow
-from mas.training.learner import Learner, Reading, adamw, set_lr
-from mas.training.optimiser import restore_kept
+from mas.training.learner import Learner, Reading
+from mas.training.optimiser import adamw, restore_kept, set_lr
 from mas.training.rank_group import (
     ApplyOrder,
     BlockRounds,

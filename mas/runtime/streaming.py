@@ -1,6 +1,6 @@
 """What comes from an agent while it works on an answer: pieces of text, and heartbeats.
 
-Pieces of text are for whoever asks:
+A caller receives text while it is generated:
 
     with streamed_to(print):
         candidates = await runtime.ask(point, seeds, episode=episode)

@@ -23,8 +23,7 @@ from mas.serving.logits import Head, Picks, pick
 from mas.serving.model import BaseModel
 from mas.training.batch_tensors import recomputing
 from mas.training.client_losses import ClientLoss, find_client_loss
-from mas.training.learner import adamw, gradient_norms
-from mas.training.optimiser import optimiser_tensors, restore_optimiser
+from mas.training.optimiser import adamw, gradient_norms, optimiser_tensors, restore_optimiser
 
 _NAME = "adapter"
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.observe.progress import Counted, uncounted
+from mas.core.tracing import Counted, uncounted
 from mas.runtime.team import drains_on_interrupt
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel

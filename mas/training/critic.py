@@ -21,8 +21,8 @@ from mas.algorithms.parts.advantages.gae import CriticOptions
 from mas.core.seeds import derive_seed
 from mas.training.batch import MicroBatch, TrainRow, split_minibatches
 from mas.training.batch_tensors import BatchTensors, recomputing
-from mas.training.learner import Learner, adamw, gradient_norms, set_lr
-from mas.training.optimiser import kept_tensors, restore_kept
+from mas.training.learner import Learner
+from mas.training.optimiser import adamw, gradient_norms, kept_tensors, restore_kept, set_lr
 from mas.training.step_metrics import Metrics
 
 Values = Mapping[int, Sequence[float]]

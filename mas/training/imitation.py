@@ -19,8 +19,7 @@ from mas.core.errors import TrainingError
 from mas.core.records import Episode
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
-from mas.core.tracing import Stopwatch
-from mas.observe.progress import Counted
+from mas.core.tracing import Counted, Stopwatch
 from mas.training.adapters import TrainableAdapters
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.session import TeamSession

@@ -1,13 +1,78 @@
-"""The state of AdamW as tensors, and put back."""
+"""AdamW over one set of tensors: making it, checking and clipping gradients, and its state as tensors."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import AdamW
 
-from mas.core.errors import CheckpointError
+from mas.config.options import LearnerOptions
+from mas.core.errors import CheckpointError, TrainingError
+
+
+def adamw(parameters: Sequence[Tensor], options: LearnerOptions, lr: float) -> AdamW:
+    """For tensors that from now on have gradients."""
+    for tensor in parameters:
+        tensor.requires_grad_(True)
+    return AdamW(
+        parameters,
+        lr=lr,
+        betas=(options.beta1, options.beta2),
+        weight_decay=options.weight_decay,
+        fused=options.fused,
+    )
+
+
+def set_lr(optimisers: Mapping[str, AdamW], lr: float) -> None:
+    """From the next step on."""
+    for optimiser in optimisers.values():
+        for group in optimiser.param_groups:
+            group["lr"] = lr
+
+
+def check_gradients(trained: Mapping[str, Sequence[Tensor]], touched: Collection[str], what: str = "adapter") -> None:
+    """Check that exactly the sets that had rows have gradients.
+
+    Args:
+        touched: names of those that had rows. what: they are; errors name it.
+
+    Raises:
+        TrainingError: a gradient reached what had no rows, or is missing.
+    """
+    for name, parameters in trained.items():
+        missing = [tensor.grad is None for tensor in parameters]
+        if name not in touched and not all(missing):
+            raise TrainingError(f"{what} {name!r} has no rows in this step and yet a gradient reached it")
+        if name in touched and any(missing):
+            raise TrainingError(f"{what} {name!r} has rows but {sum(missing)} of its tensors have no gradient")
+
+
+def gradient_norms(
+    trained: Mapping[str, Sequence[Tensor]], touched: Collection[str], clip_norm: float, what: str = "adapter"
+) -> dict[str, float]:
+    """Norm of each touched set's gradient, now clipped. Checks all sets before any of them changes.
+
+    A norm of 0 is no error: clipped tokens, or equal outputs of opposite advantage, can leave nothing to learn.
+
+    Args:
+        touched: names of those that had rows. what: they are; errors name it.
+
+    Raises:
+        TrainingError: a gradient reached what had no rows, is missing, or is not finite.
+    """
+    check_gradients(trained, touched, what)
+    norms = {}
+    for name in trained:
+        if name in touched:
+            norms[name] = float(torch.nn.utils.clip_grad_norm_(trained[name], clip_norm))
+            if not math.isfinite(norms[name]):
+                raise TrainingError(
+                    f"the gradient of {what} {name!r} is {norms[name]}: a reward, an advantage or a weight is not "
+                    "finite; this update changed no adapter"
+                )
+    return norms
 
 
 def optimiser_tensors(optimiser: AdamW, parameters: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from mas.cluster.records import ProcessStatus
 from mas.core.errors import RunDirectoryError
 from mas.core.host import this_process
 from mas.core.printable import shortened
+from mas.core.tracing import Counted
 from mas.observe.files import write_json_file
-from mas.observe.progress import Counted
 from mas.training.cluster_status import EVERY_S, STATUS_FILE, ClusterStatus
 from mas.training.trainer import Trainer, TrainingOutcome
 

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 from mas.algorithms.parts.experience.library import Library
 from mas.core.errors import TrainingError
 from mas.core.records import NO_COST, Cost, Episode, Judge, cost_metrics, cost_of
-from mas.core.tracing import Stopwatch, measuring, phase, traced_rollout, traced_step
-from mas.observe.progress import Counted, uncounted
+from mas.core.tracing import Counted, Stopwatch, measuring, phase, traced_rollout, traced_step, uncounted
 from mas.observe.run_directory import TOOL_CALLS
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
