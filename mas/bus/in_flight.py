@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Literal, Protocol, Self, TypeVar
 
+from mas.bus.parts import PartLine
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Delivery, Envelope
 
@@ -114,6 +115,7 @@ class InFlightMessage(Pending):
     Attributes:
         ticket: position in the order of acceptance, unique on one bus.
         lane: (source, key), or None where no order was asked.
+        line: the way of the parts of its answer, None: they are not read.
         place: the queue that holds it, None once delivered or gone.
         subscription: the one it is bound to, None while any may take it and once it is done.
         receiver: the subscription that took it, None before.
@@ -136,6 +138,7 @@ class InFlightMessage(Pending):
         "is_renewed",
         "is_request",
         "lane",
+        "line",
         "observer",
         "place",
         "receiver",
@@ -155,6 +158,7 @@ class InFlightMessage(Pending):
         self.tries = 0 if observer is None else observer.tries
         self.ticket, self.is_request = ticket, is_request
         self.lane = None if envelope.key is None else (envelope.source, envelope.key)
+        self.line: PartLine | None = None
         self.place: Queue | None = None
         self.subscription: SubscriptionQueue | None = None
         self.receiver: SubscriptionQueue | None = None

@@ -16,7 +16,7 @@ from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.in_flight import DeliveryObserver, InFlightMessage, LocalSubscription
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
-from mas.bus.parts import Parts, PartStream, Take
+from mas.bus.parts import PartCounters, PartLine, PartStream, Take
 from mas.bus.redelivery import Redelivery
 from mas.bus.settlement import Settlement
 from mas.bus.undelivered import DeadLetter, bus_closed, no_answer, no_listener, not_a_reader
@@ -61,7 +61,7 @@ class MemoryBus:
         self._counters = self._settlement.counters
         self._queues: dict[str, AddressQueue] = {}
         self._pending: dict[str, InFlightMessage] = {}
-        self.parts = Parts()
+        self.part_counters = PartCounters()
         self._tickets = itertools.count()
         self._redelivery = Redelivery(
             self._settlement, self._queues, clock=clock, ticket=self._tickets.__next__, limits=limits, journal=journal
@@ -133,14 +133,13 @@ class MemoryBus:
         self._counters.accepted += 1
         self._pending[token] = message
         if take is not None:
-            self.parts.open(token, take)
+            message.line = PartLine(take, self.part_counters)
         if not self._settlement.offer(queue, message):
             queue.park(message)
         try:
             answer = await self._settlement.outcome(queue, message)
         finally:
             del self._pending[token]
-            self.parts.close(token)
         assert answer is not None
         return answer
 
@@ -150,12 +149,17 @@ class MemoryBus:
         async def ask(stream: PartStream) -> Envelope:
             return await self.request(envelope, timeout_s=timeout_s, take=stream.take)
 
-        return PartStream(envelope, ask, queue=queue, counters=self.parts.counters)
+        return PartStream(envelope, ask, queue=queue, counters=self.part_counters)
 
     def part(self, request: Envelope, payload: Payload) -> bool:
-        message = self._asked(request)
-        receiver = None if message is None else message.receiver
-        return self.parts.send(request, payload, None if receiver is None else receiver.principal)
+        message, counters = self._asked(request), self.part_counters
+        counters.accepted += 1
+        line = None if message is None or message.is_settled else message.line
+        if message is None or line is None or not line.is_of(request):
+            counters.dropped += 1
+            return False
+        line.send(request, payload, None if message.receiver is None else message.receiver.principal)
+        return True
 
     async def reply(self, request: Envelope, answer: Envelope) -> None:
         """Answer a request; see `Bus.reply`. The answer's `correlation` is set to the request's id.
@@ -171,10 +175,11 @@ class MemoryBus:
             )
         if answer.correlation != request.id:
             answer = msgspec.structs.replace(answer, correlation=request.id)
-        answer = self.parts.closing(request, answer)
+        message = self._asked(request)
+        if message is not None and message.line is not None:
+            answer = message.line.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
-        if self._settlement.answer(self._asked(request), answer, frame):
-            self.parts.close(request.reply_to)
+        if self._settlement.answer(message, answer, frame):
             self._taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
@@ -183,7 +188,6 @@ class MemoryBus:
             remote.__cause__ = error
             error = remote
         self._settlement.answer(self._asked(request), error)
-        self.parts.close(request.reply_to)
 
     def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> LocalSubscription:
         """Listen at an address while the result is entered; see `Bus.subscribe`.
@@ -218,7 +222,7 @@ class MemoryBus:
             waiting=self._redelivery.waiting() + sum(len([*box.messages()]) for box in self._queues.values()),
             subscriptions=sum(len(queue.subscriptions) for queue in self._queues.values()),
             forgotten=self._settlement.dead.forgotten,
-            parts=self.parts.counters.freeze(),
+            parts=self.part_counters.freeze(),
         )
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:

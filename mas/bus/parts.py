@@ -67,65 +67,40 @@ def part_of(request: Envelope, payload: Payload, *, sequence: int, attempt: int,
 
 
 class PartLine:
-    """The way of the parts of one answer. `attempt`: whose parts they are; `sent`: how many it has sent."""
+    """The way of the parts of one answer, from its handler to `take`; the request in flight holds it until it ends.
 
-    __slots__ = ("attempt", "sent", "take")
+    `attempt`: whose parts they are; `sent`: how many it has sent.
+    """
 
-    def __init__(self, take: Take) -> None:
-        self.take = take
+    __slots__ = ("attempt", "counters", "sent", "take")
+
+    def __init__(self, take: Take, counters: PartCounters) -> None:
+        self.take, self.counters = take, counters
         self.attempt = 0
         self.sent = 0
 
+    def is_of(self, request: Envelope) -> bool:
+        """Whether this attempt may still send parts; a new attempt counts from 0."""
+        if request.attempt > self.attempt:
+            self.attempt, self.sent = request.attempt, 0
+        return request.attempt == self.attempt
 
-class Parts:
-    """The handlers' side of one bus: the routes of the answers that are streamed, by the request's `reply_to`."""
-
-    def __init__(self) -> None:
-        self.counters = PartCounters()
-        self._lines: dict[str, PartLine] = {}
-
-    def open(self, token: str, take: Take) -> None:
-        """The answer of this token is streamed."""
-        self._lines[token] = PartLine(take)
-
-    def close(self, token: str | None) -> None:
-        """It was given, or is not awaited any more."""
-        if token is not None:
-            self._lines.pop(token, None)
-
-    def send(self, request: Envelope, payload: Payload, principal: str | None) -> bool:
-        """Send a part; see `Bus.part`. An attempt that was given to another receiver since sends nothing."""
-        counters = self.counters
-        counters.accepted += 1
-        line = self._line(request)
-        if line is None:
-            counters.dropped += 1
-            return False
-        part = part_of(request, payload, sequence=line.sent, attempt=line.attempt, principal=principal)
-        line.sent += 1
+    def send(self, request: Envelope, payload: Payload, principal: str | None) -> None:
+        """Send a part of this attempt. `principal`: who answers."""
+        part = part_of(request, payload, sequence=self.sent, attempt=self.attempt, principal=principal)
+        self.sent += 1
         is_taken = False
         try:
-            is_taken = line.take(part)
+            is_taken = self.take(part)
         finally:
             if not is_taken:
-                counters.dropped += 1
-        return True
+                self.counters.dropped += 1
 
     def closing(self, request: Envelope, answer: Envelope) -> Envelope:
-        """The answer, with the number of its parts and the attempt that they belong to, if it is streamed."""
-        line = self._line(request)
-        if line is None:
+        """The answer, with the number of its parts and the attempt that they belong to."""
+        if not self.is_of(request):
             return answer
-        return msgspec.structs.replace(answer, sequence=line.sent, final=True, attempt=line.attempt)
-
-    def _line(self, request: Envelope) -> PartLine | None:
-        """The way of this attempt's parts; a new attempt counts from 0."""
-        line = None if request.reply_to is None else self._lines.get(request.reply_to)
-        if line is None or request.attempt < line.attempt:
-            return None
-        if request.attempt > line.attempt:
-            line.attempt, line.sent = request.attempt, 0
-        return line
+        return msgspec.structs.replace(answer, sequence=self.sent, final=True, attempt=self.attempt)
 
 
 class PartStream:

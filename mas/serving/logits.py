@@ -38,6 +38,13 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
+def make_head_input_contiguous(model: PreTrainedModel) -> None:
+    """Last positions are a strided slice of the hidden states, for which torch multiplies row by row. That
+    is slow, and in bfloat16 the head's weights may be copied for each row."""
+    layer: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers annotates in part
+    layer.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """logits = cap(factor x (hidden W' + bias)), as models that share this form name its parts."""

@@ -37,6 +37,7 @@ from mas.core.errors import ModelError
 from mas.serving.adapter_bank import AdapterBank
 from mas.serving.attention import group_queries, quicken_norms
 from mas.serving.kv_cache import Attention
+from mas.serving.logits import make_head_input_contiguous
 from mas.serving.model_sources import PUBLISHED, Origin, smollm2
 from mas.serving.model_text import HubTokenizer, ModelLimits, ModelText
 from mas.serving.sharded_base import Shard, ShardedBlocks, place_outside_blocks
@@ -114,7 +115,7 @@ def load_base(
         place_outside_blocks(model, device)
     group_queries(model)
     quicken_norms(model)
-    _make_head_input_contiguous(model)
+    make_head_input_contiguous(model)
     bank = AdapterBank(model, options.targets)
     return BaseModel(
         name=source,
@@ -161,12 +162,6 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
         stop_ids=tuple(stop) if isinstance(stop, list) else (() if stop is None else (int(stop),)),
         prompts=options.prompts,
     )
-
-
-def _make_head_input_contiguous(model: Any) -> None:
-    """Last positions are a strided slice of the hidden states, for which torch multiplies row by row. That
-    is slow, and in bfloat16 the head's weights may be copied for each row."""
-    model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
 
 
 def unloadable(source: str, error: Exception) -> ModelError:

@@ -52,6 +52,7 @@ class TransformersEngine:
         self.stop_ids = base.stop_ids
         self.dtype = base.options.dtype
         self.origin = base.origin
+        self._limits = base.limits
         self.store = AdapterStore(self)
         self.steps = 0
         self.longest_pause = 0
@@ -81,7 +82,7 @@ class TransformersEngine:
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         self._check_open()
-        self.base.limits.check_request(request)
+        self._limits.check_request(request)
         async with self.store.lease(request.adapter) as version:
             return await self.generate_version(version, request)
 
@@ -97,7 +98,7 @@ class TransformersEngine:
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         self._check_open()
-        self.base.limits.check_stream(request)
+        self._limits.check_stream(request)
         async with self.store.lease(request.adapter) as version:
             place = self._enqueue(request, request.seeds[0], version, asyncio.Queue())
             assert place.pieces is not None
@@ -135,7 +136,7 @@ class TransformersEngine:
     ) -> TokenScores:
         """As `score_alternatives`, with a version that the store need not know."""
         self._check_open()
-        self.base.limits.check_score(prompt_ids, completion_ids, count)
+        self._limits.check_score(prompt_ids, completion_ids, count)
         row = ScoredRow(prompt_ids, completion_ids, None if version is None else version.weights, count)
         scored: asyncio.Future[TokenScores] = asyncio.get_running_loop().create_future()
         self._scoring[scored] = row
@@ -172,7 +173,7 @@ class TransformersEngine:
 
     def _scorable(self) -> list[asyncio.Future[TokenScores]]:
         """The oldest waiting scores that find room in one pass; one at least, where any waits."""
-        options, vocabulary = self.base.options, self.base.limits.vocabulary
+        options, vocabulary = self.base.options, self._limits.vocabulary
         widest = longest = 0
         taken: list[asyncio.Future[TokenScores]] = []
         for scored, row in self._scoring.items():

@@ -68,6 +68,13 @@ class TrainableAdapters:
         self.is_shared = setup.algorithm.reward.shared
         self.assignment = AdapterAssignment(setup.algorithm, self.trained)
         self._copied: tuple[str, ...] = ()
+        self._published: AdapterStore | None = None
+
+    @property
+    def _store(self) -> AdapterStore:
+        """Where the adapters are published, while they are served."""
+        assert self._published is not None
+        return self._published
 
     def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
         """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
@@ -80,7 +87,7 @@ class TrainableAdapters:
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
         """See `Trainable`; the adapters stay published."""
-        store = session.publishing.store
+        store = self._published = session.publishing.store
         if session.programs is not None and self._thread is None:  # the loop answers them meanwhile
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="mas-learner")
         for name, weights in self.learner.adapters.items():
@@ -109,7 +116,7 @@ class TrainableAdapters:
             episodes = paid_together(episodes)
         if self._thread is None:
             return self._improve(episodes, trained, step, lr_scale, {})
-        store = session.publishing.store
+        store = self._store
         older = {
             turn.adapter for one in episodes for turn in one.turns if turn.is_replayed and turn.adapter is not None
         }
@@ -199,7 +206,7 @@ class TrainableAdapters:
 
     async def publish(self, session: TeamSession, improved: UpdateResult) -> Mapping[str, Any]:
         """Serve what was learned, all of it or nothing, behind the canary, which tells what it found."""
-        store = session.publishing.store
+        store = self._store
         updates = await self._updates(store, improved)
         published = await store.publish_all(updates, allowed=self.learner.tolerance)
         for name in self._copied:
@@ -233,7 +240,7 @@ class TrainableAdapters:
 
     def versions(self, session: TeamSession) -> Mapping[str, int]:
         """What the engine serves of what is trained."""
-        served = session.publishing.adapters()
+        served = self._store.current()
         return {name: served[name].version for name in self.learner.adapters}
 
     def state(self) -> Mapping[str, Any]:
@@ -316,7 +323,7 @@ def probes_of(
     The first, and others to the same prompt if there are any: what they begin with in common is then computed once.
     None fills the context, since an engine may have to draw one token behind what it scores.
     """
-    texts = [(name, text) for name in weights for text in _texts(rows, name, base.limits.context)[:2]]
+    texts = [(name, text) for name in weights for text in _texts(rows, name, base.text.limits.context)[:2]]
     scores = score_rows(base, [ScoredRow(*text, weights[name]) for name, text in texts]) if texts else []
     probes: dict[str, tuple[Probe, ...]] = {}
     for (name, text), score in zip(texts, scores, strict=True):

@@ -114,7 +114,7 @@ class Trainer:
         check_staleness(setup, is_distributed=opening is not None)
         check_processes(setup, is_distributed=opening is not None, is_started=processes is not None)
         self._open_processes = processes if setup.cluster.is_used else None
-        self._processes = Processes()
+        self._processes: Processes | None = None
         self._lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
         self._opening = opening
         self._record = record
@@ -168,7 +168,8 @@ class Trainer:
                 self._processes = await stack.enter_async_context(self._open_processes())
                 stack.enter_context(self._sharing_updates(self._processes))
             session = await stack.enter_async_context(self._open())
-            await stack.enter_async_context(self.in_flight.open(session, self._processes.workers))
+            workers = None if self._processes is None else self._processes.workers
+            await stack.enter_async_context(self.in_flight.open(session, workers))
             await stack.enter_async_context(self.trainable.serving(session, self.progress.versions))
             await stack.enter_async_context(self.rollout.playing(session, self.base))
             on_open()
@@ -195,7 +196,8 @@ class Trainer:
         if self._opening is not None:
             return self._opening(self.base)
         calls = None if self.checkpoints is None else self.checkpoints.parent / TOOL_CALLS
-        return open_team(self.setup, self.base, engine=self._processes.engine, lanes=self._lanes, calls=calls)
+        engine = None if self._processes is None else self._processes.engine
+        return open_team(self.setup, self.base, engine=engine, lanes=self._lanes, calls=calls)
 
     @contextmanager
     def _sharing_updates(self, processes: Processes) -> Iterator[None]:
@@ -317,7 +319,9 @@ class Trainer:
         metrics |= self._spent()
         if told := self.tasks.metrics():
             metrics["tasks"] = told
-        metrics |= self.rollout.metrics() | self.in_flight.metrics() | self._processes.metrics()
+        metrics |= self.rollout.metrics() | self.in_flight.metrics()
+        if self._processes is not None:
+            metrics |= self._processes.metrics()
         if isinstance(session.engine, ReplicatedEngine):
             metrics["engines"] = session.engine.metrics()
         metrics |= published

@@ -173,7 +173,7 @@ class MqttBus:
         async def ask(stream: PartStream) -> Envelope:
             return await self._ask(envelope, timeout_s, stream)
 
-        return PartStream(envelope, ask, queue=queue, counters=self._local.parts.counters)
+        return PartStream(envelope, ask, queue=queue, counters=self._local.part_counters)
 
     def part(self, request: Envelope, payload: Payload) -> bool:
         return self._local.part(request, payload)

@@ -51,7 +51,7 @@ class Dispatcher:
         self._topics, self._codec, self._peers, self._receiver = topics, codec, peers, receiver
         self._sender, self._writer = sender, writer
         self._clock = local.now
-        self._parts = local.parts.counters
+        self._parts = local.part_counters
         self._answers: dict[Peer, list[str]] = {}
         self._journal = journal
         is_written = None if journal is None else journal.journal.flush

@@ -317,7 +317,7 @@ class Receiver(PeerObserver):
         def take(part: Envelope) -> bool:
             frame = PartFrame(self._process, ticket, attempt, part.attempt, part.sequence, part.payload)
             is_passed = self._writer.part(peer, self._codec.encode(frame))
-            self._local.parts.counters.passed += is_passed
+            self._local.part_counters.passed += is_passed
             return is_passed
 
         return take
