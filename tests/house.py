@@ -26,6 +26,7 @@ import typing
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,10 @@ class Source:
         return len(code)
 
 
-def sources(package: Path) -> list[Source]:
+@cache
+def sources(package: Path) -> tuple[Source, ...]:
     found = [(path, path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))]
-    return [Source(path.relative_to(package).as_posix(), text, ast.parse(text)) for path, text in found]
+    return tuple(Source(path.relative_to(package).as_posix(), text, ast.parse(text)) for path, text in found)
 
 
 def lines_of(files: Sequence[Source]) -> dict[str, dict[str, int]]:

@@ -208,6 +208,7 @@ async def serving(url: str, options: MqttOptions, random_: random.Random) -> Asy
         yield handled
 
 
+@pytest.mark.nightly
 @every_seed
 async def test_frames_lost_repeated_and_out_of_order_lose_nothing(broker: Mosquitto, seed: int) -> None:
     random_ = random.Random(seed)

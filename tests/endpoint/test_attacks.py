@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str,
         yield served
 
 
-@pytest.mark.matrix("attack", [attack.__name__ for attack in ATTACKS], default=["slow_bodies", "large_prompts"])
+@pytest.mark.matrix("attack", [attack.__name__ for attack in ATTACKS], default=["slow_bodies"])
 def test_health_answers_within_a_second_under_attack(server: Serving, attack: str) -> None:
     before = memory_mb(server)
     slowest: list[float] = []

@@ -78,6 +78,7 @@ def of_samples(log: Any) -> list[Any]:
     return list(log.samples)
 
 
+@pytest.mark.nightly
 def test_a_served_role(evaluate: Eval, address: str) -> None:
     from inspect_ai import Task
     from inspect_ai.dataset import Sample

@@ -108,6 +108,7 @@ def evaluated(tasks: Any, kind: str, names: list[str], monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "options",
     [

@@ -45,6 +45,7 @@ def adapters_of(run: Path) -> dict[str, bytes]:
     return {role: (run / "adapters" / role / "adapter_model.safetensors").read_bytes() for role in ROLES}
 
 
+@pytest.mark.nightly
 def test_a_program_learns_and_its_roles_are_served(
     options: list[str], tmp_path: Path, mas: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_program_learns_and_its_roles_are_served(
     assert "use mas gateway" in ended.out + ended.err
 
 
+@pytest.mark.nightly
 def test_a_run_that_goes_on_ends_as_one_that_never_stopped(options: list[str], tmp_path: Path) -> None:
     def play(url: str) -> object:
         return play_all(url, at_once=1)

@@ -55,6 +55,7 @@ class Outline(HTMLParser):
             self.cells[self._table].append(data)
 
 
+@pytest.mark.nightly
 def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     terms: DemoTerms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def read(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "psro.json").read_text()))
 
 
+@pytest.mark.nightly
 def test_each_answer_is_a_run_of_one_seat_against_the_others_mix(grown: Path) -> None:
     found = read(grown)
     assert found["is_exact"]

@@ -90,6 +90,7 @@ async def test_workers_play_the_games_of_one_process_also_if_one_is_killed(
     assert not [pid for pid in pids if is_running(pid)]
 
 
+@pytest.mark.nightly
 async def test_a_game_that_kills_every_worker_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +230,7 @@ async def test_actors_of_ray_play_the_games_of_one_process(tmp_path: Path) -> No
     assert await spread(tmp_path / "two.db", said, options) == await alone(tmp_path / "one.db", said)
 
 
+@pytest.mark.nightly
 async def test_a_model_elsewhere_plays_in_workers_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = set[str | None]()
 
@@ -256,6 +258,7 @@ main()
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_command_with_workers_is_gone_on_with(tmp_path: Path) -> None:

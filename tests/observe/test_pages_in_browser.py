@@ -181,6 +181,7 @@ def problems(browser: Any) -> Problems:
     return all_of
 
 
+@pytest.mark.nightly
 def test_the_page_of_a_run_is_whole_and_accessible_at_every_width(run: Path, problems: Problems) -> None:
     assert problems(run / "report.html") == []
 
@@ -199,6 +200,7 @@ def test_what_a_model_says_is_text_on_the_page_of_a_run(attacked_run: Path, brow
     page.close()
 
 
+@pytest.mark.nightly
 def test_what_a_model_says_is_text_on_the_page_of_a_league(
     attacked_league: Path, browser: Any, problems: Problems
 ) -> None:
@@ -316,6 +318,7 @@ def test_the_points_are_the_same_as_parquet(run: Path) -> None:
     assert [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in table] == rows
 
 
+@pytest.mark.nightly
 def test_a_role_has_its_colour_in_curves_files_conversations_and_the_drawing(run: Path, browser: Any) -> None:
     page = browser.new_page(color_scheme="light")
     page.goto((run / "report.html").as_uri())

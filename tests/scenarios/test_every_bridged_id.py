@@ -117,6 +117,7 @@ def test_there_are_ids_of_every_bridge() -> None:
     assert {package: len(list(names)) > 2 for package, (_, names) in IDS.items()} == dict.fromkeys(IDS, True)
 
 
+@pytest.mark.nightly
 @every_id
 def test_equal_seeds_and_actions_give_the_same_bytes(bridged: str) -> None:
     first, second, other = begun(bridged), begun(bridged), begun(bridged, seed=2)

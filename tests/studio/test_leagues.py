@@ -178,6 +178,7 @@ async def test_reading_changes_nothing_beside_an_idle_league_and_beside_one_that
             assert after["league.db"] == before["league.db"]
 
 
+@pytest.mark.nightly
 async def test_the_page_of_a_league_follows_its_games_and_keeps_what_is_open(
     browser: Any, made: Made, tmp_path: Path
 ) -> None:

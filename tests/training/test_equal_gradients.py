@@ -111,7 +111,7 @@ def plain(base: BaseModel) -> tuple[float, dict[str, Tensor], int]:
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "".join(map(str, switches.values())))
-@pytest.mark.parametrize("recompute_layers", [False, True])
+@pytest.mark.matrix("recompute_layers", [False, True], default=[True])
 def test_all_switches_give_one_loss_and_one_gradient(
     base: BaseModel, plain: tuple[float, dict[str, Tensor], int], switches: dict[str, Any], recompute_layers: bool
 ) -> None:

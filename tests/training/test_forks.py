@@ -86,6 +86,7 @@ async def test_at_the_fork_all_are_the_backbone_with_its_optimiser_and_after_it_
         assert not is_equal(weights_of(parted, name), weights_of(parted, "planner"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stops", [(1, 3, 4), (2, 4)])
 async def test_a_run_that_is_killed_around_the_fork_ends_as_one_that_was_not(
     base: BaseModel, tmp_path: Path, stops: tuple[int, ...]

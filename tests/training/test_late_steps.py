@@ -166,6 +166,7 @@ async def trained(
     return flat, slow, trainer
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["tree", "parallel"])
 async def test_a_run_that_is_killed_while_turns_wait_ends_with_the_same_weights(
     base_for: BaseFor, tmp_path: Path, mode: str

@@ -121,6 +121,7 @@ async def test_stages_train_these_roles_and_leave_the_others_as_they_are(
     assert parts == stages
 
 
+@pytest.mark.nightly
 async def test_the_first_stage_pays_an_executor_for_following_its_plan_and_for_nothing_else(base_for: BaseFor) -> None:
     words = ("scenario=workflow", "algorithm=pilotrl", "train.steps=1", "train.tasks_per_step=4")
     trainer, seen = await trained(base_for("workflow", SKILLED), *words)
@@ -175,6 +176,7 @@ def led_by(options: Mapping[str, Any], *words: str) -> tuple[str, ...]:
     return ("scenario=refine", *chosen, "algorithm=mlpo", "train.steps=1", *words)
 
 
+@pytest.mark.nightly
 @of_both_styles
 async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_candidates(
     base_for: BaseFor, options: Mapping[str, Any], peers: Mapping[str, str]
@@ -257,6 +259,7 @@ def test_an_action_has_what_it_was_paid_by_itself_and_not_the_team_s_pay_once_mo
     assert turn_advantages(turns, options.reward, options.advantage) == near(wanted)
 
 
+@pytest.mark.nightly
 async def test_turns_of_one_episode_differ_by_half_of_their_own_rewards(base_for: BaseFor) -> None:
     words = ("scenario=plan_path", "scenario.options.walls=0", "algorithm=action_grpo", "train.steps=1", *FEW)
     _, seen = await trained(base_for("plan_path", SKILLED), *words, "train.tasks_per_step=2")

@@ -69,7 +69,8 @@ def killing(monkeypatch: pytest.MonkeyPatch, order: int, times: int = 1) -> list
     return killed
 
 
-@pytest.mark.matrix("staleness", [0, 2], default=[2])
+@pytest.mark.nightly
+@pytest.mark.parametrize("staleness", [0, 2])
 async def test_workers_play_what_one_process_plays_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
