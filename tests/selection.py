@@ -7,7 +7,8 @@ The default run takes every test but what is marked for the nightly run, and of 
   under test does not read, or whose cases are many of one kind and cost seconds each: moments of a kill, attacks. With
   `shard=False` no default run takes a case that is no default: for those that take tens of seconds each.
 - `@pytest.mark.nightly` on a test, class or file (`pytestmark`): only the shard that it is in takes it, a file as a
-  whole. `nightly(shard=False)` is for what takes minutes: no default run takes it.
+  whole. `nightly(of=8)` is for one of eight runs: what takes seconds and would show that something broke soon enough.
+  `nightly(shard=False)` is for what takes minutes: no default run takes it.
 
 The shard follows from the commit, so that about 56 commits see everything; it is printed at the end of the run.
 `--shard N` chooses another, `--all` takes everything (`make test-all`), and so does a test that is named with `::`.
@@ -55,9 +56,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.shard = shard_of(commit(config.rootpath))
 
 
-def takes(config: pytest.Config, key: str) -> bool:
-    """Whether this run takes what is not in every default run."""
-    return bool(config.option.all) or shard_of(key) == config.option.shard
+def takes(config: pytest.Config, key: str, of: int | None = None) -> bool:
+    """Whether this run takes what one default run of so many takes; None: of as many as there are shards."""
+    shard, of = config.option.shard, of or SHARDS
+    return bool(config.option.all) or (shard >= 0 and shard_of(key) % of == shard % of)
 
 
 def case_id(case: object) -> str:
@@ -122,7 +124,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_tonight(config: pytest.Config, item: pytest.Item) -> bool:
     """Whether no nightly mark keeps the test out of this run."""
     marks = list(item.iter_markers_with_node("nightly"))
-    return all(mark.kwargs.get("shard", True) and takes(config, node.nodeid) for node, mark in marks)
+    return all(
+        mark.kwargs.get("shard", True) and takes(config, node.nodeid, mark.kwargs.get("of")) for node, mark in marks
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -34,6 +34,10 @@ def test_dear(case):
 def test_long():
     pass
 
+@pytest.mark.nightly(of=3)
+def test_rather_long():
+    pass
+
 @pytest.mark.nightly(shard=False)
 def test_very_long():
     pass
@@ -118,12 +122,13 @@ def test_shards_take_everything_once_beside_what_every_run_takes(suite: Path) ->
     assert len(runs) == FEW
     assert all(run >= ALWAYS for run in runs)
     found = Counter(name for run in runs for name in run - ALWAYS)
+    assert found.pop("test_rather_long") == FEW / 3
     assert found == dict.fromkeys(EVERY - ALWAYS, 1)
     assert [{"test_one", "test_other"} & run for run in runs].count({"test_one", "test_other"}) == 1, "a file is whole"
 
 
 def test_all_takes_everything_and_so_does_a_test_that_is_named(suite: Path) -> None:
-    assert taken(suite, "--all") == EVERY | {"test_very_long", "test_dear[2]"}
+    assert taken(suite, "--all") == EVERY | {"test_rather_long", "test_very_long", "test_dear[2]"}
     assert taken(suite, "test_some.py::test_very_long") == {"test_very_long"}
 
 
@@ -141,7 +146,7 @@ def test_a_default_that_is_no_case_is_refused(suite: Path) -> None:
     assert "must be some of the cases" in pytest_in(suite, "test_wrong.py")
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(of=8)
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")])
 def test_the_record_holds_every_file_and_function_with_what_it_took(suite: Path, workers: tuple[str, ...]) -> None:
     (suite / "test_spin.py").write_text(SPINS)

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -33,11 +32,11 @@ CALLS = 2 * (1 + 4 + 1)
 
 
 @pytest.fixture(scope="module")
-def result() -> Iterator[Result]:
+def result() -> Result:
     """A run of all that needs no broker, without the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(field, "find_spec", lambda name: None)
-        yield asyncio.run(run.bench_bus(BusBench(workloads=HERE, repeats=2, amounts=SMALL), lambda text: None))
+        return asyncio.run(run.bench_bus(BusBench(workloads=HERE, repeats=2, amounts=SMALL), lambda text: None))
 
 
 def test_every_workload_counts_what_was_done(result: Result) -> None:

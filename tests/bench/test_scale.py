@@ -53,7 +53,7 @@ def result() -> Result:
     return asyncio.run(run.bench_scale(options, lambda text: None))
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(of=8)
 def test_workers_play_what_one_process_plays_and_as_many_orders_as_there_are_workers(result: Result) -> None:
     assert [(row.size, row.name, row.tokens) for row in result.rows] == [
         (f"local, {STEPS}", ONE_PROCESS, 2),
@@ -167,6 +167,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, result: Result) -> list[ScaleBench]:
     return seen
 
 
+@pytest.mark.nightly(of=8)
 def test_options_arrive_and_files_are_written(asked: list[ScaleBench], mas: Mas, tmp_path: Path) -> None:
     mas("bench", "scale")
     path = tmp_path / "found.json"

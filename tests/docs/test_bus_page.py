@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mosquitto import Mosquitto, needs_mosquitto
 from pages import ROOT, blocks, read
 
@@ -15,6 +16,7 @@ from mas.bus.mqtt.options import MqttOptions
 from mas.core import errors
 
 
+@pytest.mark.nightly(of=8)
 @needs_mosquitto
 def test_the_two_programs_and_the_broker_of_the_page_work(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path, "")

@@ -20,6 +20,7 @@ from pages import ROOT
 
 CHROMIUM = Path("/usr/bin/chromium")
 pytestmark = [
+    pytest.mark.nightly(of=8),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(
@@ -93,7 +94,6 @@ def test_a_pattern_of_the_navigation_is_every_page_that_no_other_entry_names(hoo
     assert hook.expanded(nav, pages) == [{"One": "a/x.md"}, {"All": ["a/y.md", "a/z.md", {"Deep": ["b/1/c.md"]}]}]
 
 
-@pytest.mark.nightly
 def test_every_page_shows_what_commonmark_shows(pages: dict[Path, PageHtml], site: Path) -> None:
     markdown = MarkdownIt("commonmark").enable("table")
     differing = {}
@@ -148,7 +148,6 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 SEEN = ("index.html", "concepts.html", "tutorials/1_first_team.html", "reference/contracts.html", "comparison.html")
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium")
 def test_in_a_browser_pages_fit_search_finds_and_no_request_leaves_the_site(address: str) -> None:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -15,6 +15,7 @@ from trained_program import train_program
 from mas.config.options import ModelOptions
 from mas.gateway.client import Gateway, GatewayEpisode, GatewayError
 
+pytestmark = pytest.mark.nightly(of=8)
 KEY = "s3cret-of-the-gateway"
 
 
@@ -45,7 +46,6 @@ def adapters_of(run: Path) -> dict[str, bytes]:
     return {role: (run / "adapters" / role / "adapter_model.safetensors").read_bytes() for role in ROLES}
 
 
-@pytest.mark.nightly
 def test_a_program_learns_and_its_roles_are_served(
     options: list[str], tmp_path: Path, mas: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +72,6 @@ def test_a_program_learns_and_its_roles_are_served(
     assert "use mas gateway" in ended.out + ended.err
 
 
-@pytest.mark.nightly
 def test_a_run_that_goes_on_ends_as_one_that_never_stopped(options: list[str], tmp_path: Path) -> None:
     def play(url: str) -> object:
         return play_all(url, at_once=1)

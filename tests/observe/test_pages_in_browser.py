@@ -30,6 +30,7 @@ if CHROMIUM is None:
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra dev)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
+pytestmark = pytest.mark.nightly(of=8)
 WIDTHS, SCHEMES = (390, 520, 768, 1400), ("light", "dark")
 SHORT = (
     "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "train.eval_every=1", "train.sample_every=1",
@@ -181,12 +182,10 @@ def problems(browser: Any) -> Problems:
     return all_of
 
 
-@pytest.mark.nightly
 def test_the_page_of_a_run_is_whole_and_accessible_at_every_width(run: Path, problems: Problems) -> None:
     assert problems(run / "report.html") == []
 
 
-@pytest.mark.nightly
 def test_the_page_of_a_league_is_whole_and_accessible_at_every_width(league: Path, problems: Problems) -> None:
     assert problems(league / "index.html") == []
 
@@ -200,7 +199,6 @@ def test_what_a_model_says_is_text_on_the_page_of_a_run(attacked_run: Path, brow
     page.close()
 
 
-@pytest.mark.nightly
 def test_what_a_model_says_is_text_on_the_page_of_a_league(
     attacked_league: Path, browser: Any, problems: Problems
 ) -> None:
@@ -318,7 +316,6 @@ def test_the_points_are_the_same_as_parquet(run: Path) -> None:
     assert [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in table] == rows
 
 
-@pytest.mark.nightly
 def test_a_role_has_its_colour_in_curves_files_conversations_and_the_drawing(run: Path, browser: Any) -> None:
     page = browser.new_page(color_scheme="light")
     page.goto((run / "report.html").as_uri())

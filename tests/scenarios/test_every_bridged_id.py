@@ -117,7 +117,7 @@ def test_there_are_ids_of_every_bridge() -> None:
     assert {package: len(list(names)) > 2 for package, (_, names) in IDS.items()} == dict.fromkeys(IDS, True)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(of=8)
 @every_id
 def test_equal_seeds_and_actions_give_the_same_bytes(bridged: str) -> None:
     first, second, other = begun(bridged), begun(bridged), begun(bridged, seed=2)
@@ -135,6 +135,7 @@ def test_equal_seeds_and_actions_give_the_same_bytes(bridged: str) -> None:
     assert first.snapshot() == second.snapshot()
 
 
+@pytest.mark.nightly(of=8)
 @every_id
 def test_a_copy_that_goes_on_leaves_the_original_untouched_and_can_be_made_again(bridged: str) -> None:
     original = begun(bridged)

@@ -16,7 +16,10 @@ from mas.scenarios.bridges.jaxmarl import open_environment
 from mas.scenarios.bridges.jaxmarl_games import GAMES
 from mas.scenarios.game import GameEnvironment
 
-pytestmark = pytest.mark.skipif(find_spec("jaxmarl") is None, reason="JaxMARL is not installed: mas[jaxmarl]")
+pytestmark = [
+    pytest.mark.nightly(of=8),
+    pytest.mark.skipif(find_spec("jaxmarl") is None, reason="JaxMARL is not installed: mas[jaxmarl]"),
+]
 
 EPISODES = 8
 # Every id is compiled anew, which takes half a minute of two cores, and long episodes take more.

@@ -46,6 +46,7 @@ class TestSmall(EnvironmentContract):
         return Task(id=f"train-{number}", seed=number)
 
 
+@pytest.mark.nightly(of=8)
 def test_an_adventure_is_the_same_again_and_its_clone_goes_the_same_way() -> None:
     first, second = started(), started()
     walk(first, Random(1), 4)

@@ -146,6 +146,7 @@ async def test_what_members_say_is_text(browser: Any, site: str, made: Made) -> 
         assert await page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.nightly(of=8)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_pages_are_accessible_and_fit_every_width(browser: Any, site: str, made: Made, scheme: str) -> None:
     league = f"/leagues/{key_of(made[0])}"
@@ -178,7 +179,7 @@ async def test_reading_changes_nothing_beside_an_idle_league_and_beside_one_that
             assert after["league.db"] == before["league.db"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(of=8)
 async def test_the_page_of_a_league_follows_its_games_and_keeps_what_is_open(
     browser: Any, made: Made, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def records(run: Path, step: int) -> tuple[list[EpisodeHead], list[RecordedDecis
     ]
 
 
+@pytest.mark.nightly(of=8)
 async def test_candidates_stand_side_by_side_with_the_numbers_of_the_file(browser: Any, recorded: Path) -> None:
     heads, decisions = records(recorded / "tree", 2)
     first = decisions[0]
@@ -260,6 +261,7 @@ async def test_a_large_run_scrolls_and_its_pages_can_be_turned(browser: Any, tmp
         assert "step 1" in await page.locator(".episodes a").last.inner_text()
 
 
+@pytest.mark.nightly(of=8)
 async def test_new_episodes_of_a_run_that_goes_on_are_announced(browser: Any, tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run")
     samples = JsonLines(run / "samples.jsonl")
@@ -277,6 +279,7 @@ async def test_new_episodes_of_a_run_that_goes_on_are_announced(browser: Any, tm
     samples.close()
 
 
+@pytest.mark.nightly(of=8)
 async def test_a_run_is_watched_while_it_trains(
     browser: Any, train: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -297,7 +300,8 @@ async def test_a_run_is_watched_while_it_trains(
         await page.get_by_text("step 8").first.wait_for()
 
 
-@pytest.mark.matrix("scheme", ["light", "dark"], default=["light"])
+@pytest.mark.nightly(of=8)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible_and_fits_from_390_to_1400_pixels(
     browser: Any, recorded: Path, scheme: str
 ) -> None:

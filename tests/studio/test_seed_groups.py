@@ -59,6 +59,7 @@ def test_the_mean_is_of_the_steps_that_all_runs_have(tmp_path: Path) -> None:
     assert [place for place, _ in mean_line(columns, "reward", spent).points] == [11, 21]
 
 
+@pytest.mark.nightly(of=8)
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_group_is_a_line_with_a_band_and_a_switch_shows_its_runs(
