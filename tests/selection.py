@@ -115,18 +115,19 @@ def _parametrize(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.all:
         return
-    left = [item for item in items if not _is_tonight(config, item)]
+    left = {item for item in items if not _is_tonight(config, item)}
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
 
 
 def _is_tonight(config: pytest.Config, item: pytest.Item) -> bool:
-    """Whether no nightly mark keeps the test out of this run."""
-    marks = list(item.iter_markers_with_node("nightly"))
-    return all(
-        mark.kwargs.get("shard", True) and takes(config, node.nodeid, mark.kwargs.get("of")) for node, mark in marks
-    )
+    """Whether no nightly mark keeps the test out of this run: its own decides, else that of its class or file."""
+    closest = next(item.iter_markers_with_node("nightly"), None)
+    if closest is None:
+        return True
+    node, mark = closest
+    return bool(mark.kwargs.get("shard", True)) and takes(config, node.nodeid, mark.kwargs.get("of"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -55,6 +55,10 @@ def test_one():
 
 def test_other():
     pass
+
+@pytest.mark.nightly(of=1)
+def test_own():
+    pass
 """
 SPINS = """
 import time
@@ -91,9 +95,10 @@ def taken(suite: Path, *words: str) -> set[str]:
 
 
 FEW = 6
-ALWAYS = {"test_plain", "test_dear[1]", "test_pair[0-x]", "test_pair[9-z]"}
+ALWAYS = {"test_plain", "test_own", "test_dear[1]", "test_pair[0-x]", "test_pair[9-z]"}
 EVERY = {f"test_pair[{a}-{b}]" for a in range(10) for b in "xyz"} | {
     "test_plain",
+    "test_own",
     "test_dear[1]",
     "test_long",
     "test_one",

@@ -139,8 +139,8 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     _check_source(source)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
+        config = AutoConfig.from_pretrained(source, **NO_CODE)  # of one file: where there is no hub, that is known first
         tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)
-        config = AutoConfig.from_pretrained(source, **NO_CODE)
         adapter = find_adapter_config_file(source)
     except FAILURES as error:
         raise unloadable(source, error) from error

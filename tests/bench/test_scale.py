@@ -167,7 +167,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, result: Result) -> list[ScaleBench]:
     return seen
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly
 def test_options_arrive_and_files_are_written(asked: list[ScaleBench], mas: Mas, tmp_path: Path) -> None:
     mas("bench", "scale")
     path = tmp_path / "found.json"

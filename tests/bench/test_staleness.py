@@ -13,6 +13,8 @@ from mas.config.load import load_config
 from mas.core.errors import ConfigError
 from mas.runs.resolve import resolve_training
 
+pytestmark = pytest.mark.nightly
+
 Mas = Callable[..., Any]
 WORDS = ("train.steps=3", "train.tasks_per_step=2", "algorithm.sampler.candidates=2", "train.eval_tasks=2")
 
@@ -23,7 +25,6 @@ def result() -> Result:
     return asyncio.run(run.bench_staleness(options, lambda text: None))
 
 
-@pytest.mark.nightly
 def test_every_staleness_is_a_row_with_the_same_steps(result: Result) -> None:
     assert [(row.size, row.name, len(row.repeats)) for row in result.rows] == [
         ("relay", "staleness=0", 1),
@@ -44,7 +45,6 @@ def test_every_staleness_is_a_row_with_the_same_steps(result: Result) -> None:
     assert plain.measures[run.WAITS] + plain.measures[run.IDLE] == pytest.approx(1), "who learns does not sample"
 
 
-@pytest.mark.nightly
 def test_a_worker_can_play(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any success is the goal."""
     monkeypatch.setattr(run, "GOAL", 0.0)

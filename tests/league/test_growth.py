@@ -30,6 +30,8 @@ from mas.league.trained_players import open_runs
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 
+pytestmark = pytest.mark.nightly(of=8)
+
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"
 TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(exclude_defaults=True).items()]
@@ -115,7 +117,6 @@ def read(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "psro.json").read_text()))
 
 
-@pytest.mark.nightly(of=8)
 def test_each_answer_is_a_run_of_one_seat_against_the_others_mix(grown: Path) -> None:
     found = read(grown)
     assert found["is_exact"]
@@ -138,7 +139,6 @@ def test_each_answer_is_a_run_of_one_seat_against_the_others_mix(grown: Path) ->
     assert (grown / "psro.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.nightly(of=8)
 def test_only_the_seats_own_adapter_learns(grown: Path) -> None:
     def content(run: str, adapter: str) -> bytes:
         (path,) = (grown / run / "adapters" / adapter).glob("*.safetensors")
@@ -178,7 +178,6 @@ def test_a_finished_one_is_told_again_without_training(grown: Path, monkeypatch:
     assert read(grown) == before
 
 
-@pytest.mark.nightly(of=8)
 def test_a_killed_one_goes_on_and_ends_as_if_it_had_not_been(
     grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

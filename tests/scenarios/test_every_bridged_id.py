@@ -43,6 +43,7 @@ READ = {
 """An answer somewhere; nothing may break of it."""
 
 pytestmark = [
+    pytest.mark.nightly(of=8),
     # Jericho says so of every generated adventure of TextWorld.
     pytest.mark.filterwarnings("ignore:Game .* is not fully supported"),
     # A package that reasoning-gym's arc_agi reads its puzzles from.
@@ -117,7 +118,6 @@ def test_there_are_ids_of_every_bridge() -> None:
     assert {package: len(list(names)) > 2 for package, (_, names) in IDS.items()} == dict.fromkeys(IDS, True)
 
 
-@pytest.mark.nightly(of=8)
 @every_id
 def test_equal_seeds_and_actions_give_the_same_bytes(bridged: str) -> None:
     first, second, other = begun(bridged), begun(bridged), begun(bridged, seed=2)
@@ -135,7 +135,6 @@ def test_equal_seeds_and_actions_give_the_same_bytes(bridged: str) -> None:
     assert first.snapshot() == second.snapshot()
 
 
-@pytest.mark.nightly(of=8)
 @every_id
 def test_a_copy_that_goes_on_leaves_the_original_untouched_and_can_be_made_again(bridged: str) -> None:
     original = begun(bridged)

@@ -55,6 +55,7 @@ def test_an_adventure_is_the_same_again_and_its_clone_goes_the_same_way() -> Non
     assert first.snapshot() == second.snapshot()
 
 
+@pytest.mark.nightly(of=8)
 def test_only_admissible_commands_reach_the_interpreter() -> None:
     environment = started()
     before = environment.render()

@@ -25,7 +25,7 @@ from mas.league.store import LeagueStore, NoLeagueError
 from mas.studio.leagues import Leagues, order_for
 
 pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (extra open-spiel)")
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session")]
 Made = tuple[Path, list[PlayedGame]]
 
 
@@ -146,7 +146,6 @@ async def test_what_members_say_is_text(browser: Any, site: str, made: Made) -> 
         assert await page.locator("main img, main script").count() == 0
 
 
-@pytest.mark.nightly(of=8)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_pages_are_accessible_and_fit_every_width(browser: Any, site: str, made: Made, scheme: str) -> None:
     league = f"/leagues/{key_of(made[0])}"
@@ -179,7 +178,6 @@ async def test_reading_changes_nothing_beside_an_idle_league_and_beside_one_that
             assert after["league.db"] == before["league.db"]
 
 
-@pytest.mark.nightly(of=8)
 async def test_the_page_of_a_league_follows_its_games_and_keeps_what_is_open(
     browser: Any, made: Made, tmp_path: Path
 ) -> None:

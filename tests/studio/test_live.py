@@ -16,11 +16,12 @@ from mas.observe.run_directory import RunDirectory
 from mas.studio.run_status import owner_of
 from mas.studio.runs import Runs
 
+pytestmark = pytest.mark.nightly(of=8)
+
 WITHOUT_KEY = {name: value for name, value in os.environ.items() if name != "MAS_API_KEY"}
 SHORT = ("train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0", "train.eval_first=false")
 
 
-@pytest.mark.nightly(of=8)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.asyncio(loop_scope="session")
@@ -63,7 +64,6 @@ async def test_the_curves_of_a_run_grow_while_it_trains(
         assert problems == []
 
 
-@pytest.mark.nightly(of=8)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_lines_that_a_run_writes_appear_and_a_kill_in_the_middle_of_one_harms_nothing(
     browser: Any, tmp_path: Path
@@ -94,7 +94,6 @@ async def test_lines_that_a_run_writes_appear_and_a_kill_in_the_middle_of_one_ha
         assert problems == []
 
 
-@pytest.mark.nightly(of=8)
 def test_a_killed_studio_leaves_the_run_as_it_was(finished_run: Path) -> None:
     files = {path: path.stat() for path in sorted(finished_run.rglob("*"))}
     studio = subprocess.Popen(

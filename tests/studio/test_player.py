@@ -20,7 +20,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session")]
 
 SHORT = (
     "scenario=relay", "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=2",
@@ -88,7 +88,6 @@ def records(run: Path, step: int) -> tuple[list[EpisodeHead], list[RecordedDecis
     ]
 
 
-@pytest.mark.nightly(of=8)
 async def test_candidates_stand_side_by_side_with_the_numbers_of_the_file(browser: Any, recorded: Path) -> None:
     heads, decisions = records(recorded / "tree", 2)
     first = decisions[0]
@@ -261,7 +260,6 @@ async def test_a_large_run_scrolls_and_its_pages_can_be_turned(browser: Any, tmp
         assert "step 1" in await page.locator(".episodes a").last.inner_text()
 
 
-@pytest.mark.nightly(of=8)
 async def test_new_episodes_of_a_run_that_goes_on_are_announced(browser: Any, tmp_path: Path) -> None:
     run = plain_run(tmp_path / "run")
     samples = JsonLines(run / "samples.jsonl")
@@ -279,7 +277,6 @@ async def test_new_episodes_of_a_run_that_goes_on_are_announced(browser: Any, tm
     samples.close()
 
 
-@pytest.mark.nightly(of=8)
 async def test_a_run_is_watched_while_it_trains(
     browser: Any, train: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -300,7 +297,6 @@ async def test_a_run_is_watched_while_it_trains(
         await page.get_by_text("step 8").first.wait_for()
 
 
-@pytest.mark.nightly(of=8)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible_and_fits_from_390_to_1400_pixels(
     browser: Any, recorded: Path, scheme: str

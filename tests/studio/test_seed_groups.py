@@ -12,6 +12,8 @@ from team_pages import opened
 from mas.studio.runs import Runs
 from mas.studio.seed_groups import mean_line, seed_groups
 
+pytestmark = pytest.mark.nightly(of=8)
+
 
 def make_runs(folder: Path) -> list[str]:
     """Runs `a-0`, `a-1`, `a-2` of one configuration, `a-again` with the seed of the first, and `b`; their keys."""
@@ -59,7 +61,6 @@ def test_the_mean_is_of_the_steps_that_all_runs_have(tmp_path: Path) -> None:
     assert [place for place, _ in mean_line(columns, "reward", spent).points] == [11, 21]
 
 
-@pytest.mark.nightly(of=8)
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_group_is_a_line_with_a_band_and_a_switch_shows_its_runs(
