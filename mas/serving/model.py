@@ -139,7 +139,7 @@ def load_text(options: ModelOptions, path: str | Path | None = None) -> ModelTex
     _check_source(source)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers annotates in part
     try:
-        config = AutoConfig.from_pretrained(source, **NO_CODE)  # of one file: where there is no hub, that is known first
+        config = AutoConfig.from_pretrained(source, **NO_CODE)  # one file: that there is no hub is known first
         tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)
         adapter = find_adapter_config_file(source)
     except FAILURES as error:
