@@ -45,7 +45,6 @@ def check_trace(run: Path, planner: Path, executor: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_agents_in_processes_of_their_own_play_as_in_one(
     tmp_path: Path, mas: Mas, small_overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

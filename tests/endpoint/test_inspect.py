@@ -121,7 +121,6 @@ def test_a_wrong_key_is_an_error_of_the_evaluation(
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.nightly
 def test_a_run_that_is_served_by_the_command(evaluate: Eval, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny base does not chat: contents are raw prompts, as its roles write them."""
     from inspect_ai import Task
