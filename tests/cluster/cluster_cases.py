@@ -85,13 +85,16 @@ def parent_of(pid: int) -> int | None:
 def ray_nodes(patch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Ray's `Cluster` with a head of one CPU that is to stay, and no other node yet. What joins it finds the modules of
     this process, and its token in the environment."""
-    patch.setenv("RAY_AUTH_MODE", "token")  # Ray reads it when it is first imported
+    patch.setenv("RAY_AUTH_MODE", "token")
     from mas.cluster.ray_start import ray_variables  # Ray may be missing
 
     for name, value in ray_variables(None, {}).items():
         patch.setenv(name, value)
+    from ray._raylet import AuthenticationTokenLoader, Config
     from ray.cluster_utils import Cluster
 
+    Config.initialize("")  # what Ray has read when another test imported it
+    AuthenticationTokenLoader.instance().reset_cache()
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     head = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=head)
