@@ -4,8 +4,8 @@
 test function of half a second or more. CPU seconds count subprocesses that were waited for; unlike wall time they say
 the same on a busy machine. It works under pytest-xdist, too, where workers measure and the controller writes.
 
-`tests/durations.json` holds the files of the record of a whole default run, and only decides an order: under xdist the
-longest files begin first, so that no worker is left alone with a long one at the end.
+`tests/durations.json` holds the longest that files took in records of whole default runs, and only decides an order:
+under xdist the longest files begin first, so that no worker is left alone with a long one at the end.
 """
 
 import json
