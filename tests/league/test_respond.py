@@ -22,8 +22,6 @@ from mas.league.tables import response_lines
 from mas.observe.significance import mean_interval
 from mas.scenarios.two_player.solve import conv
 
-pytestmark = pytest.mark.nightly(of=8)
-
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"
 TINY = [f"model.tiny.{name}={value}" for name, value in SKILLED.tiny.model_dump(exclude_defaults=True).items()]
@@ -40,6 +38,7 @@ algorithm = Algorithm(
 """
 
 
+@pytest.mark.nightly
 def test_an_answer_gets_less_than_the_best_response_and_more_than_the_untrained(tmp_path: Path, base_for: Any) -> None:
     """Against random play, whose exploitability is known exactly; both draw, as the likeliest moves of the untrained
     are good ones by chance."""
@@ -58,6 +57,7 @@ def test_an_answer_gets_less_than_the_best_response_and_more_than_the_untrained(
     assert sum(mean for mean, _ in trained.seats.values()) / 2 == pytest.approx(trained.mean)
 
 
+@pytest.mark.nightly(of=8)
 def test_the_command_answers_a_run_and_goes_on(trained: Path, tmp_path: Path) -> None:
     words = ["league", "respond", "--to", f"run:{trained}@2", "--out", str(tmp_path / "answer"), "--games", "20"]
     words += ["train.steps=1", "train.tasks_per_step=2", "train.eval_every=0", f"train.start='{trained}@4'"]
