@@ -155,7 +155,7 @@ class MemoryBus:
         message, counters = self._asked(request), self.part_counters
         counters.accepted += 1
         line = None if message is None or message.is_settled else message.line
-        if message is None or line is None or not line.is_of(request):
+        if message is None or line is None or not line.move_to(request):
             counters.dropped += 1
             return False
         line.send(request, payload, None if message.receiver is None else message.receiver.principal)

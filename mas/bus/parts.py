@@ -79,8 +79,9 @@ class PartLine:
         self.attempt = 0
         self.sent = 0
 
-    def is_of(self, request: Envelope) -> bool:
-        """Whether this attempt may still send parts; a new attempt counts from 0."""
+    def move_to(self, request: Envelope) -> bool:
+        """Move on to a later attempt at the answer, whose parts count from 0. False: this attempt is over, as another
+        receiver was given the request since."""
         if request.attempt > self.attempt:
             self.attempt, self.sent = request.attempt, 0
         return request.attempt == self.attempt
@@ -98,7 +99,7 @@ class PartLine:
 
     def closing(self, request: Envelope, answer: Envelope) -> Envelope:
         """The answer, with the number of its parts and the attempt that they belong to."""
-        if not self.is_of(request):
+        if not self.move_to(request):
             return answer
         return msgspec.structs.replace(answer, sequence=self.sent, final=True, attempt=self.attempt)
 

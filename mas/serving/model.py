@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 # isort: split
-import mas.serving.without_scipy  # noqa: F401 - before transformers loads a model's module
+import mas.serving.without_scipy  # noqa: F401 - imported for its effect, which must come before a model's module
 
 # isort: split
 from safetensors import SafetensorError
