@@ -80,7 +80,7 @@ def test_turns_of_frozen_roles_are_no_rows() -> None:
     assert [row.turn.role for row in batch_of(turns, [1.0, 1.0])] == ["planner"]
 
 
-@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 3), (2, 3)])
+@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 2), (1, 3), (2, 3)])
 def test_epochs_and_minibatches_are_optimiser_steps(base: BaseModel, epochs: int, minibatches: int) -> None:
     learner = learner_of(base, LearnerOptions(epochs=epochs, minibatches=minibatches))
     learner.step(rows_of())
