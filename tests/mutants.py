@@ -58,6 +58,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "training/batch.py": (
         "training/test_packing.py",
         "training/test_learner.py",
+        "training/test_losses_golden.py",
         "training/test_equal_gradients.py",
     ),
     "runtime/flow.py": tuple(f"runtime/{name}" for name in FLOW),
