@@ -31,6 +31,7 @@ LOSSES = ("test_losses_golden.py", "test_losses_properties.py", "test_losses_opt
 FLOW = (
     "test_flow.py",
     "test_flow_properties.py",
+    "test_history.py",
     "test_joins.py",
     "test_maps.py",
     "test_replicas.py",

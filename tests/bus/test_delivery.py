@@ -208,6 +208,20 @@ async def test_an_orphan_waits_for_a_listener_that_may_read_it(sender):
         assert await next_text(inbox) == "for bob"
 
 
+async def test_a_redriven_private_letter_waits_for_a_listener_that_may_read_it(sender):
+    bus = MemoryBus()
+    async with bus.subscribe("b", principal="bob") as inbox:
+        await bus.publish(note(sender, "for bob", visibility=frozenset({"bob"})))
+        inbox.reject(await inbox.receive(), cause="no")
+    async with bus.subscribe("b", principal="eve") as inbox:
+        assert bus.redrive() == 1
+        await bus.publish(note(sender, "for all"))
+        assert await next_text(inbox) == "for all"
+        assert bus.statistics().waiting == 1
+    async with bus.subscribe("b", principal="bob") as inbox:
+        assert await next_text(inbox) == "for bob"
+
+
 async def test_a_crashed_receiver_leaves_its_message_to_another_one(sender):
     bus = MemoryBus()
 

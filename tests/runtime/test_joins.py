@@ -52,6 +52,12 @@ def test_a_number_that_cannot_be_reached_any_more_is_skipped_at_once_where_the_t
     assert contents(flow, "j") == [("c", "go")]
 
 
+def test_a_number_that_can_just_be_reached_is_waited_for() -> None:
+    flow = said_all(judged({"need": 2, "unmet": "skip"}, CHOSEN), ("a", "go"), ("b", "none"))
+    assert flow.ready() == ("c",)
+    assert say(flow, "c", "go").ready() == ("j",)
+
+
 def test_nothing_live_never_fires() -> None:
     for join in (2, "quorum", "all", "any", {"need": 2, "unmet": "skip"}):
         flow = said_all(judged(join, CHOSEN), ("a", "none"), ("b", "none"), ("c", "none"))

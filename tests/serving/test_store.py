@@ -427,6 +427,26 @@ async def test_the_canary_tolerates_what_the_engine_always_computes_differently(
         assert found.gap == pytest.approx(5e-5, rel=0.01)
 
 
+class OffHost(Host):
+    """The same with scores that are off by some nats a token, of the versions that another host has loaded."""
+
+    def __init__(self, host: Host, off: float) -> None:
+        super().__init__()
+        self.loaded, self._off = host.loaded, off
+
+    async def score_version(self, version: AdapterVersion | None, prompt_ids: Any, completion_ids: Any) -> Any:
+        scores = await super().score_version(version, prompt_ids, completion_ids)
+        return tuple(score + self._off for score in scores)
+
+
+@pytest.mark.parametrize("offs", [(2e-5, 5e-5), (5e-5, 2e-5)])
+async def test_the_gap_is_that_of_the_worst_part(base: BaseModel, host: Host, offs: tuple[float, ...]) -> None:
+    store = AdapterStore(host, parts=lambda: {f"part {off}": OffHost(host, off) for off in offs})
+    weights = adapter(base, 0)
+    found = await store.publish("a", weights, probes=(probe_of(weights),))
+    assert found.gap == pytest.approx(5e-5, rel=0.01)
+
+
 async def test_who_leases_a_version_while_it_is_unloaded_finds_it_loaded(
     base: BaseModel, store: AdapterStore, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
