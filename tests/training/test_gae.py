@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mas.algorithms.parts.advantages.gae import bad, explained_variance, gae, split, token_rewards, whitened
+from mas.algorithms.parts.advantages.gae import (
+    Level,
+    bad,
+    estimate,
+    explained_variance,
+    gae,
+    split,
+    token_rewards,
+    whitened,
+)
 from mas.core.errors import TrainingError
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())
@@ -46,6 +55,25 @@ def test_over_turns_as_published() -> None:
     # Section 19: delta = 0 + .99 x .6 - .4, 1 - .6; A_0 = .194 + .99 x .95 x .4.
     found = gae([0.0, 1.0], [0.4, 0.6], gamma=0.99, lam=0.95)
     assert found == near(ORACLES["19_turn_ppo"]["turn_gae_099_095"])
+
+
+@pytest.mark.parametrize(
+    ("level", "next_values", "paid"),
+    [
+        ("token", [[0.9 * 0.3, 0.9 * 0.4], [0.9 * 0.6, 1.0]], [[0.9**3, 0.9**2], [0.9, 1.0]]),
+        ("turn", [[0.9 * 0.4], [1.0]], [[0.9], [1.0]]),
+    ],
+)
+def test_a_value_is_to_be_what_is_paid_or_the_next_value(
+    level: Level, next_values: list[list[float]], paid: list[list[float]]
+) -> None:
+    one_step = estimate(PAID, VALUES, level=level, gamma=0.9, lam=0.0)
+    assert flat(one_step.targets) == pytest.approx(flat(next_values))
+    assert flat(one_step.returns) == pytest.approx(flat(paid))
+    assert [len(turn) for turn in one_step.advantages] == [2, 2]
+    whole = estimate(PAID, VALUES, level=level, gamma=0.9, lam=1.0)
+    assert flat(whole.targets) == pytest.approx(flat(paid))
+    assert flat(whole.returns) == pytest.approx(flat(paid))
 
 
 def test_a_kl_is_paid_token_by_token_and_the_task_on_the_last_as_published() -> None:
