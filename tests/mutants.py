@@ -74,7 +74,9 @@ CORE: dict[str, tuple[str, ...]] = {
     "graph/check.py": ("graph", "runtime/test_joins.py"),
 }
 """A file of mas -> the tests that are about it, those of its own first."""
-QUIETLY = ("-q", "-x", "--timeout", "60", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
+QUIETLY = ("-q", "-x", "--timeout", "60", "--timeout-method", "thread", "-p", "no:cacheprovider")
+QUIETLY += ("-W", "ignore:Module already imported")
+"""A change may make an endless loop that catches what a signal raises: the timeout ends the process."""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

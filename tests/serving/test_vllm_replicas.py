@@ -71,13 +71,14 @@ class Watch:
     before: dict[str, list[bool]] = field(default_factory=dict)
     replayed: list[set[str]] = field(default_factory=list)
     killed: list[tuple[int, int]] = field(default_factory=list)
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def ask(self, url: str, version: AdapterVersion) -> None:
         ref = str(version.ref)
-        if ref not in self.before:
-            self.before[ref] = []
-            found = await asyncio.gather(*(asyncio.to_thread(server.served) for server in self.servers))
-            self.before[ref] = [lists(served, version) for served in found]
+        async with self.looking:  # also who asks meanwhile waits, so that none of the servers is killed before
+            if ref not in self.before:
+                found = await asyncio.gather(*(asyncio.to_thread(server.served) for server in self.servers))
+                self.before[ref] = [lists(served, version) for served in found]
         self.asked.append((url, ref))
         last = self.servers[-1]
         if not self.killed and self.asked.count((last.url, "executor@1")) == self.kill_at:
