@@ -24,7 +24,7 @@ from mas.bus.mqtt.options import MqttOptions, parse_broker
 from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import any_address
 from mas.bus.serve import EnvelopeFactory, serve
-from mas.core.errors import RemoteError
+from mas.core.errors import Expired, RemoteError
 from mas.core.messages import PAYLOADS, Envelope, Note, Payload
 
 every_seed = pytest.mark.matrix("seed", range(50), default=range(6))
@@ -268,6 +268,26 @@ def test_a_message_that_kills_every_process_is_given_up_after_its_attempts(seed:
             with pytest.raises(RemoteError, match="tried 3 times"):
                 await asker.request(EnvelopeFactory("asker").new("work", Note(text="poison")), timeout_s=120.0)
             assert killed == 3
+
+    run_virtual(main())
+
+
+def test_a_deadline_beside_a_silent_process_says_whether_it_had_the_message(monkeypatch: pytest.MonkeyPatch):
+    options = MqttOptions(ack_s=0.2, poll_s=0.5, absent_s=100.0)
+
+    async def main() -> None:
+        world, notes = World(0, monkeypatch, faults=False), EnvelopeFactory("asker")
+        async with world.bus("asker", options=options) as asker, dying(world, options) as receives:
+            inbox = await receives.subscribe("work").__aenter__()
+            asking = asyncio.create_task(asker.request(notes.new("work", Note(text="had")), timeout_s=5.0), name="ask")
+            await inbox.receive()
+            await asyncio.sleep(1.0)  # long enough that its sender hears that a receiver has it
+            kill(receives)
+            with pytest.raises(Expired, match="'work' was not received in time"):
+                await asker.request(notes.new("work", Note(text="never had")), timeout_s=2.0)
+            with pytest.raises(Expired, match="'work' did not answer in time"):
+                await asking
+            assert (asker.dead_letters(), asker.statistics().outbox) == ((), 0)
 
     run_virtual(main())
 
