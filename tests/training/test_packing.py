@@ -105,6 +105,11 @@ def test_trees_are_cut_between_prompts_rather_than_inside_a_group(budget: int) -
     assert [len(tree.ids) for tree in trees] == [17, 9]
 
 
+def test_a_group_that_is_too_large_is_cut_into_trees_that_are_full() -> None:
+    group = [row((4, 9, 5, 6, 7), (candidate, 8)) for candidate in range(10, 16)]
+    assert [len(tree.ids) for tree in build_trees(group, Sharing(), 7)] == [7, 7, 7]
+
+
 @settings(deadline=None)
 @given(rows=rows_drawn, budget=st.integers(1, 60))
 def test_micro_batches_hold_every_tree_within_their_budget(rows: list[TrainRow], budget: int) -> None:
