@@ -131,7 +131,7 @@ def test_equal_advantages_whiten_to_exactly_0(same: list[float]) -> None:
 def test_explained_variance() -> None:
     # Returns 0, 2 (variance 1): errors 0.5, 0.5 vary by 0; errors 0, 1 vary by 1/4; errors of V = (2, 0) by 4.
     assert explained_variance([-0.5, 1.5], [0.0, 2.0]) == near(1.0)
-    assert explained_variance([0.0, 1.0], [0.0, 2.0]) == near(0.75)
+    assert explained_variance([0.0, 2.0], [0.0, 4.0]) == near(0.75)
     assert explained_variance([2.0, 0.0], [0.0, 2.0]) == near(-3.0)
     assert explained_variance([1.0, 2.0], [1.0, 1.0]) == 0.0
 

@@ -98,11 +98,11 @@ def test_turns_that_continue_each_other_are_one_transcript() -> None:
 
 @pytest.mark.parametrize("budget", [17, 24])
 def test_trees_are_cut_between_prompts_rather_than_inside_a_group(budget: int) -> None:
-    groups = [[row((4, prompt, 5, 6, 7), (candidate, 8)) for candidate in range(4, 8)] for prompt in range(10, 13)]
+    groups = [[row((4, prompt, 5, 6, 7), (candidate, 8)) for candidate in range(4, 8)] for prompt in range(10, 15)]
     trees = build_trees([one for group in groups for one in group], Sharing(), budget)
-    # A group is 5 + 4 tokens; the three share their first token: 9 + 8 = 17 fit, 25 do not, though 24 have
-    # room for three more rows.
-    assert [len(tree.ids) for tree in trees] == [17, 9]
+    # A group is 5 + 4 tokens; they share their first token: 9 + 8 = 17 fit, 25 do not, though 24 have room for three
+    # more rows.
+    assert [len(tree.ids) for tree in trees] == [17, 17, 9]
 
 
 def test_a_group_that_is_too_large_is_cut_into_trees_that_are_full() -> None:
