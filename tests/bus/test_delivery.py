@@ -222,6 +222,18 @@ async def test_a_redriven_private_letter_waits_for_a_listener_that_may_read_it(s
         assert await next_text(inbox) == "for bob"
 
 
+async def test_a_message_that_ends_every_listener_is_a_dead_letter_after_its_attempts(sender):
+    bus = MemoryBus(limits=BusLimits(max_attempts=2))
+    async with bus.subscribe("b") as inbox:
+        await bus.publish(note(sender, "poison"))
+        await inbox.receive()
+    assert bus.statistics().waiting == 1
+    async with bus.subscribe("b") as inbox:
+        await inbox.receive()
+    assert causes(bus) == {"poison": "its listener at 'b' left before it was done"}
+    assert bus.statistics().waiting == 0
+
+
 async def test_a_crashed_receiver_leaves_its_message_to_another_one(sender):
     bus = MemoryBus()
 

@@ -64,6 +64,17 @@ async def test_what_the_last_listener_leaves_in_its_last_attempt_is_its_senders_
     assert heard.bus.dead_letters() == ()
 
 
+async def test_what_one_of_two_listeners_leaves_in_its_last_attempt_is_a_dead_letter_here_and_told():
+    heard = Heard()
+    async with heard.bus.subscribe("b"):
+        async with heard.bus.subscribe("b") as second:
+            for ticket in "tu":
+                heard.send(ticket, tries=2)
+            left = await second.receive()
+        assert MessageState(left.payload.content, 1, "dead", 3) in await heard.states()
+        assert [letter.attempts for letter in heard.bus.dead_letters()] == [3]
+
+
 async def test_the_rest_of_a_delay_goes_with_what_is_left():
     heard = Heard()
     async with heard.bus.subscribe("b") as inbox:

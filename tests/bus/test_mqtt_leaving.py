@@ -8,7 +8,7 @@ from mosquitto import needs_mosquitto
 from mas.bus.counters import BusLimits
 from mas.bus.mqtt import MqttBus
 from mas.bus.mqtt.options import MqttOptions
-from mas.core.messages import Note
+from mas.core.messages import Delivery, Note
 from mas.testing.bus_suite import answer_to, next_text, start
 
 pytestmark = needs_mosquitto
@@ -70,6 +70,20 @@ async def test_what_a_leaving_process_has_not_done_goes_to_another_one(url):
             second.done(envelope)
         await until(lambda: sends.statistics().outbox == 0)
         assert stays.statistics().waiting == 0
+
+
+async def test_what_is_to_take_effect_once_outlives_the_bus_that_had_it(url):
+    async with processes(url, 3) as (closes, stays, sends):
+        first = await closes.subscribe("b").__aenter__()
+        await sends.publish(ASK.new("b", Note(text="x"), delivery=Delivery.EFFECTIVELY_ONCE))
+        await first.receive()
+        await closes.close()
+        async with stays.subscribe("b") as second:
+            again = await second.receive()
+            assert (again.payload.content, again.attempt) == ("x", 2)
+            second.done(again)
+        await until(lambda: sends.statistics().outbox == 0)
+        assert (sends.statistics().given_up, sends.dead_letters()) == (0, ())
 
 
 async def test_what_a_draining_process_has_in_hand_is_done_there_and_nowhere_else(url):
