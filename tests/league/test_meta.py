@@ -98,6 +98,14 @@ def test_players_whose_payoffs_go_against_each_other_hedge() -> None:
     assert risk_averse(together, np.zeros((3, 2)), None, 0.5).first[2] > 0.85
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_risk_aversion_is_the_same_in_whatever_unit_worth_is_paid(unit: float) -> None:
+    payoff = np.array([[3.0, -1.0, 0.5], [-1.0, 2.0, 0.0], [0.2, 0.1, 0.4]])
+    usual, found = (risk_averse(payoff * by, -payoff.T * by, None, 0.2 / by) for by in (1.0, unit))
+    assert list(found.first) == pytest.approx(list(usual.first), abs=1e-9)
+    assert list(found.second) == pytest.approx(list(usual.second), abs=1e-9)
+
+
 def test_shares_of_two_independent_risks_are_inverse_to_their_variances() -> None:
     # Minimise p.C p with C = diag(1, 3): p = (3/4, 1/4).
     even, spread = np.zeros((2, 1)), np.array([[1.0], [3.0]])

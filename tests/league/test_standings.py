@@ -119,6 +119,12 @@ def test_circles_and_shares_are_not_told_of_pairs_that_never_met() -> None:
     assert {(row.nash, row.alpha_rank) for row in table.standings} == {(None, None)}
 
 
+@pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
+def test_alpha_rank_is_the_same_in_whatever_unit_games_are_paid(unit: float) -> None:
+    table = standings("abc", tournament("abc", 4, lambda first, second: unit if first < second else -unit))
+    assert {row.name: row.alpha_rank for row in table.standings} == pytest.approx({"a": 1.0, "b": 0.0, "c": 0.0})
+
+
 def test_a_ladder_of_noisy_players_is_no_circle() -> None:
     random = Random(4)
     strength = {"a": 0.9, "b": 0.6, "c": 0.4, "d": 0.1}

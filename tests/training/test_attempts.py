@@ -302,6 +302,17 @@ def test_improvements_of_an_episode_add_up_to_its_last_attempt(steps: Sequence[t
     assert next(iter(of(gained).values())) == first
 
 
+def test_what_an_agent_is_paid_by_itself_adds_up_within_an_attempt() -> None:
+    forms = [("solo", 1.0), ("solo", 2.0), ("reflector", 4.0), ("solo", 8.0)]
+    turns = [
+        make_turn(role=role, agent=role, id=str(n), turn=n, paid={"team.right": 9.0, "own.form": form})
+        for n, (role, form) in enumerate(forms)
+    ]
+    for is_improvement in (False, True):
+        found = by_attempt(turns, [{}] * 4, [0, 0, 1, 1], is_improvement=is_improvement)
+        assert [turn.rewards for turn in found] == [{"own.form": paid} for paid in (3.0, 3.0, 4.0, 8.0)]
+
+
 async def test_retroformer_changes_the_reflector_and_leaves_the_actor(base_for: BaseFor) -> None:
     config = preset(
         "retroformer", "train.steps=2", "train.tasks_per_step=6", "train.eval_tasks=2", "train.eval_every=0"
