@@ -31,14 +31,18 @@ def run_chains(
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: StudyChain | None = chains[0]
-        while own is not None or asked:
-            if own is not None:
-                yield own, work(own, note)
-            for future in [future for future in asked if future.done() and not future.cancelled()]:
-                yield asked.pop(future), _told(future, note)
-            own = _take_back(asked)
-            if own is None and asked:
-                wait(asked, return_when=FIRST_COMPLETED)
+        try:
+            while own is not None or asked:
+                if own is not None:
+                    yield own, work(own, note)
+                for future in [future for future in asked if future.done() and not future.cancelled()]:
+                    yield asked.pop(future), _told(future, note)
+                own = _take_back(asked)
+                if own is None and asked:
+                    wait(asked, return_when=FIRST_COMPLETED)
+        finally:
+            for future in asked:  # where one has raised, the others must not be worked through for nothing
+                future.cancel()
 
 
 def end_with_parent() -> None:
