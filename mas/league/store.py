@@ -35,6 +35,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
+from mas.core.environment import is_bounded
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.league.match import LeagueMember, PlayedGame, PlayedMove
@@ -360,8 +361,9 @@ def _game_of(row: Row[Any]) -> PlayedGame | str:
         )
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         return str(error)
-    same = len(game.players) == len(game.returns) > 0
-    return game if same else f"{len(game.players)} players and {len(game.returns)} returns"
+    if not len(game.players) == len(game.returns) > 0:
+        return f"{len(game.players)} players and {len(game.returns)} returns"
+    return game if all(map(is_bounded, game.returns)) else f"returns {game.returns}"
 
 
 def _member_of(row: RowMapping) -> LeagueMember:
@@ -383,5 +385,6 @@ def _terms_of(text: Any) -> dict[str, Any] | str:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         return str(error)
-    is_whole = isinstance(found.get("players"), dict) and isinstance(found.get("game"), str)
+    players = found.get("players")
+    is_whole = isinstance(players, dict) and players and isinstance(found.get("game"), str)
     return found if is_whole else "it names no game and players"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mas.core.environment import Environment
-from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.environment import Environment, Step
+from mas.core.errors import ConfigError, EnvironmentFault, RewardError
 from mas.league.games import open_world
 from mas.league.match import Chance, Fixture, LeagueMember, PlayedGame, Player, play, replay
 from mas.league.players import AtRandom, scripted
@@ -171,6 +171,16 @@ async def test_a_player_that_searches_changes_nothing() -> None:
 
     game = await play(open_bridge(TIC_TAC_TOE), Fixture(("d", "e"), 3, 0, 0), {"d": Digs(), "e": Digs()})
     assert [move.text for move in game.moves[:3]] == ["x(0,0)", "o(0,1)", "x(0,2)"]
+
+
+async def test_a_game_that_pays_no_number_is_an_error_and_not_a_game_that_is_missing() -> None:
+    class Pays(MatrixEnvironment):
+        def step(self, actions: Mapping[str, str]) -> Step:
+            return Step(rewards={seat: {"payoff": float("nan")} for seat in super().step(actions).rewards})
+
+    game, players = Pays("rock_paper_scissors"), {name: AtRandom() for name in "ab"}
+    with pytest.raises(RewardError, match="game '0/0/a/b', paid payoff=nan"):
+        await play(game, Fixture(("a", "b"), 3, 0, 0), players)
 
 
 async def test_an_error_of_a_player_ends_the_tournament_and_keeps_what_was_played(tmp_path: Path) -> None:
