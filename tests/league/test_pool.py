@@ -184,6 +184,12 @@ def test_all_members_can_be_the_gate_and_can_play_a_tournament(place: Path) -> N
     assert mas("table", "--league", place).startswith("tournament:"), "gates are not in the way of its name"
 
 
+def test_the_page_of_a_gate_says_who_played_whom(place: Path, tmp_path: Path) -> None:
+    mas("export", "--name", "gate: minimax", "--replays", "0", "--out", tmp_path / "page", "--league", place)
+    page = " ".join((tmp_path / "page" / "index.html").read_text().split())
+    assert "40 games, minimax against each of the others, 40 games of a pairing" in page
+
+
 def test_a_tournament_of_members_plays_other_games_than_those_that_let_them_in(place: Path) -> None:
     """With the same seed: who came in by luck would have the same luck again."""
     mas("run", "--members", "--games", "40", "--league", place)
