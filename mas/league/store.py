@@ -6,7 +6,7 @@ fixture is its key, so that no game is kept twice.
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection as FileConnection
 from sqlite3 import OperationalError, connect
@@ -138,12 +138,11 @@ class LeagueStore:
         Raises:
             ConfigError: there is one of that name with other terms.
         """
-        said = _text(dict(terms))
-        with self._transaction() as to:
-            found = _stored_terms(to, tournament)
-            if found is None:
-                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=said))
-        _check_terms(tournament, found, said)
+        # Another process may begin it just now.
+        with suppress(IntegrityError), self._transaction() as to:
+            if _stored_terms(to, tournament) is None:
+                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=_text(dict(terms))))
+        self.check_terms(tournament, terms)
 
     def check_terms(self, tournament: str, terms: Terms) -> None:
         """Refuse what `begin` would refuse."""
@@ -246,18 +245,20 @@ class LeagueStore:
             ConfigError: there is one of that name, or no member of its parent's name.
         """
         self.check_new(member)
-        place = len(self.members())
-        with self._transaction() as to:
-            to.execute(
-                insert(_MEMBERS).values(
-                    name=member.name,
-                    place=place,
-                    source=member.source,
-                    parent=member.parent,
-                    step=member.step,
-                    notes=_text(member.notes),
-                )
-            )
+        values = {
+            "name": member.name,
+            "place": select(func.count()).select_from(_MEMBERS).scalar_subquery(),
+            "source": member.source,
+            "parent": member.parent,
+            "step": member.step,
+            "notes": _text(member.notes),
+        }
+        try:
+            with self._transaction() as to:
+                to.execute(insert(_MEMBERS).values(values))
+        except IntegrityError:
+            self.check_new(member)  # another process may have let in one of that name just now
+            raise
 
     def check_new(self, member: LeagueMember) -> None:
         """Refuse what `enter` would refuse."""

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,30 @@ async def test_other_terms_of_the_same_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no tournament 'pup' in this league\. Did you mean 'cup'"):
         store.terms("pup")
     assert store.terms("cup")["game"] == TIC_TAC_TOE
+
+
+def test_what_two_processes_begin_or_let_in_at_once_is_there_once(tmp_path: Path) -> None:
+    """Ten times: now and then one of them is quicker by more than the other needs."""
+    LeagueStore.open(tmp_path / "x.db").close()
+    one, other = LeagueStore.open(tmp_path / "x.db"), LeagueStore.open(tmp_path / "x.db")
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(10):
+            both = threading.Barrier(2)
+
+            def work(store: LeagueStore, name: str, number: int = number, both: threading.Barrier = both) -> None:
+                both.wait()
+                store.begin(f"cup {number}", {"game": "g", "players": {"a": "random"}})
+                both.wait()
+                store.enter(LeagueMember(name=f"{name} {number}", source="random"))
+
+            for done in [pool.submit(work, one, "a"), pool.submit(work, other, "b")]:
+                done.result()
+    assert len(one.tournaments()) == 10
+    assert {member.name for member in one.members()} == {f"{name} {number}" for name in "ab" for number in range(10)}
+    with pytest.raises(ConfigError, match="begun with other terms"):
+        other.begin("cup 0", {"game": "g", "players": {"b": "random"}})
+    one.close()
+    other.close()
 
 
 async def test_a_game_is_told_again_move_by_move(tmp_path: Path) -> None:
