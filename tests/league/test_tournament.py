@@ -93,6 +93,24 @@ async def test_other_terms_of_the_same_name_are_refused(tmp_path: Path) -> None:
     assert store.terms("cup")["game"] == TIC_TAC_TOE
 
 
+@pytest.mark.parametrize(
+    ("names", "more", "message"),
+    [
+        # a/b against c, and a against b/c, would be one game: 0/0/a/b/c
+        (("a", "a/b", "b/c", "c"), {}, "player 'a/b': '/' stands between names"),
+        (("a", "b"), {"at_once": 0}, "at_once=0: one game at least"),
+        (("a", "b"), {"rounds": -1}, "rounds=-1: write 1 or more"),
+    ],
+)
+async def test_what_would_leave_games_out_is_refused(
+    tmp_path: Path, names: tuple[str, ...], more: dict[str, int], message: str
+) -> None:
+    store, rounds = LeagueStore.open(tmp_path / "x.db"), more.pop("rounds", 0)
+    with pytest.raises(ConfigError, match=message):
+        await run(store, terms(dict.fromkeys(names, "random"), rounds=rounds), **more)
+    assert not store.tournaments()
+
+
 def test_what_two_processes_begin_or_let_in_at_once_is_there_once(tmp_path: Path) -> None:
     """Ten times: now and then one of them is quicker by more than the other needs."""
     LeagueStore.open(tmp_path / "x.db").close()
