@@ -36,6 +36,7 @@ class MetricColumns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inode = self._offset = self.damaged = self.first_damaged = 0
+        self._tail = b""
         self._forget()
 
     def refresh(self, path: Path) -> None:
