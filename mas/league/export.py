@@ -130,7 +130,7 @@ def tournament_page(
     palette = resources.files("mas.observe").joinpath("palette.css").read_text(encoding="utf-8")
     return environment.get_template("tournament.html").render(
         name=name,
-        terms=terms,
+        terms={"rounds": 0, "games": "?", "seed": "?", **terms},
         games=len(games),
         table=table,
         files=files,

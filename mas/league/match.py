@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from mas.core.concurrency import together
-from mas.core.environment import Environment, Observation, Task
+from mas.core.environment import Environment, Observation, Task, check_finite
 from mas.core.errors import EnvironmentFault
 from mas.core.seeds import derive_seed
 
@@ -135,6 +135,7 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
 
     Raises:
         EnvironmentFault: the game has not as many seats as the fixture has players, or does not end.
+        RewardError: it paid what is no finite number, or too large.
     """
     spec = game.spec
     if len(fixture.players) != len(spec.seats):
@@ -154,6 +155,7 @@ async def play(game: Environment, fixture: Fixture, players: Mapping[str, Player
         )
         paid = game.step(dict(zip(moving, said, strict=True)))
         for seat, terms in paid.rewards.items():
+            check_finite(terms, f"{spec.name}, game {fixture.id!r},")
             returns[seat] += sum(terms.values())
         moves += [
             PlayedMove(step, seat, seated[seat], text, bool(text) and seat not in paid.illegal)

@@ -71,7 +71,7 @@ def candidate_of(text: str) -> tuple[str, str]:
     run = RunSource.parse(_pinned(source))
     if run is None:
         return source, source.replace("/", "_").replace(",", "_")
-    return source, run.path.name + ("" if run.step is None else f"-{run.step}")
+    return source, run.path.absolute().name + ("" if run.step is None else f"-{run.step}")
 
 
 @asynccontextmanager

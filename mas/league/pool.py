@@ -22,8 +22,9 @@ from mas.core.seeds import derive_seed, digest
 from mas.league.games import open_world
 from mas.league.match import LeagueMember, PlayedGame
 from mas.league.players import pinned, play_games
+from mas.league.standings import deals_of
 from mas.league.store import LeagueStore
-from mas.league.tournament import Terms, points_of
+from mas.league.tournament import Terms
 from mas.observe.files import write_directory_atomic
 from mas.observe.significance import Interval, mean_interval, wilson
 
@@ -59,7 +60,7 @@ class GateVerdict:
 
     Attributes:
         measure: `points` per game (Wilson's interval), or `payoff` per game (Student's).
-        mean, interval: of all games.
+        mean, interval: of all games; the interval is over deals.
         against: opponent -> points per game.
         threshold: what the interval must lie above.
         is_best: whether the candidate is surely better than the best member was.
@@ -97,7 +98,8 @@ def judge(
 ) -> GateVerdict:
     """What a candidate's games say: the lower bound of what it gets per game must exceed the threshold.
 
-    A gate on a confidence bound instead of the rate itself, so that luck of few games lets nobody in.
+    A gate on a confidence bound instead of the rate itself, so that luck of few games lets nobody in. Its sample is the
+    deals, as of a ladder: games of one deal from all seats are no independent ones.
 
     Args:
         games: of the candidate, one opponent each; none: it is the first of all.
@@ -159,9 +161,8 @@ def _against(opponent: str) -> str:
 
 
 def _values(player: str, games: Sequence[PlayedGame], measure: Measure) -> list[float]:
-    if measure == "points":
-        return [points_of(game.players, [game])[player] for game in games]
-    return [game.returns[game.players.index(player)] for game in games]
+    """Of each deal the mean of what a player got."""
+    return [(deal.points if measure == "points" else deal.returns)[player] for deal in deals_of(games)]
 
 
 def _interval(values: Sequence[float], measure: Measure, confidence: float) -> Interval:
@@ -181,9 +182,12 @@ def enter(
         game: an id; empty: that of the league, else that which the run was trained on.
 
     Raises:
-        ConfigError: what `Store.enter` refuses, no such opponent, or a game that is not the league's.
+        ConfigError: what `Store.enter` refuses, no such opponent, a game that is not the league's, or a name that no
+            directory can have.
         RunDirectoryError: no such run or step. Otherwise as `open_players`.
     """
+    if candidate.name in (".", ".."):
+        raise ConfigError(f"--name {candidate.name}: no directory can be called so, and a member has one; say another")
     store.check_new(candidate)
     members = store.members()
     game, opponents = _game(store, candidate, game), _opponents(members, gate.against)
@@ -197,7 +201,8 @@ def enter(
         game=game,
         players={candidate.name: source, **{one.name: one.source for one in opponents}},
         games=gate.games,
-        seed=gate.seed,
+        # Other deals than those of a tournament with the same seed: what let it in is no evidence a second time.
+        seed=derive_seed(GATE, gate.seed),
         challenger=candidate.name,
     )
     name, games = f"{GATE}{candidate.name}{mark}", list[PlayedGame]()
@@ -248,7 +253,7 @@ def play_ancestors(
         raise ConfigError(f"member {newest!r} descends from nobody: there is nothing that it could have forgotten")
     game = pool_game(store)
     players = {one.name: one.source for one in (member, *line)}
-    # Other deals than those of a gate with the same seed.
+    # Other deals than those of a gate or a tournament with the same seed.
     terms = Terms(game=game, players=players, games=games, seed=derive_seed(FORGETTING, seed), challenger=newest)
     tournament = f"{FORGETTING}{newest}, {games} games, seed {seed}"
     return member, run_blocking(play_games(tournament, terms, store, open_world(game), at_once))

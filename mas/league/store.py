@@ -6,7 +6,7 @@ fixture is its key, so that no game is kept twice.
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection as FileConnection
 from sqlite3 import OperationalError, connect
@@ -35,6 +35,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
+from mas.core.environment import is_bounded
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.league.match import LeagueMember, PlayedGame, PlayedMove
@@ -137,12 +138,11 @@ class LeagueStore:
         Raises:
             ConfigError: there is one of that name with other terms.
         """
-        said = _text(dict(terms))
-        with self._transaction() as to:
-            found = _stored_terms(to, tournament)
-            if found is None:
-                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=said))
-        _check_terms(tournament, found, said)
+        # Another process may begin it just now.
+        with suppress(IntegrityError), self._transaction() as to:
+            if _stored_terms(to, tournament) is None:
+                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=_text(dict(terms))))
+        self.check_terms(tournament, terms)
 
     def check_terms(self, tournament: str, terms: Terms) -> None:
         """Refuse what `begin` would refuse."""
@@ -245,18 +245,20 @@ class LeagueStore:
             ConfigError: there is one of that name, or no member of its parent's name.
         """
         self.check_new(member)
-        place = len(self.members())
-        with self._transaction() as to:
-            to.execute(
-                insert(_MEMBERS).values(
-                    name=member.name,
-                    place=place,
-                    source=member.source,
-                    parent=member.parent,
-                    step=member.step,
-                    notes=_text(member.notes),
-                )
-            )
+        values = {
+            "name": member.name,
+            "place": select(func.count()).select_from(_MEMBERS).scalar_subquery(),
+            "source": member.source,
+            "parent": member.parent,
+            "step": member.step,
+            "notes": _text(member.notes),
+        }
+        try:
+            with self._transaction() as to:
+                to.execute(insert(_MEMBERS).values(values))
+        except IntegrityError:
+            self.check_new(member)  # another process may have let in one of that name just now
+            raise
 
     def check_new(self, member: LeagueMember) -> None:
         """Refuse what `enter` would refuse."""
@@ -360,8 +362,9 @@ def _game_of(row: Row[Any]) -> PlayedGame | str:
         )
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         return str(error)
-    same = len(game.players) == len(game.returns) > 0
-    return game if same else f"{len(game.players)} players and {len(game.returns)} returns"
+    if not len(game.players) == len(game.returns) > 0:
+        return f"{len(game.players)} players and {len(game.returns)} returns"
+    return game if all(map(is_bounded, game.returns)) else f"returns {game.returns}"
 
 
 def _member_of(row: RowMapping) -> LeagueMember:
@@ -383,5 +386,6 @@ def _terms_of(text: Any) -> dict[str, Any] | str:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         return str(error)
-    is_whole = isinstance(found.get("players"), dict) and isinstance(found.get("game"), str)
+    players = found.get("players")
+    is_whole = isinstance(players, dict) and players and isinstance(found.get("game"), str)
     return found if is_whole else "it names no game and players"

@@ -89,9 +89,12 @@ async def run_matches(
         All games, those of earlier runs too.
 
     Raises:
-        ConfigError: other terms than the tournament was begun with, or terms that leave seats unbalanced.
+        ConfigError: other terms than the tournament was begun with, terms that leave seats unbalanced, or no game that
+            may be on.
     """
     fixtures = first_fixtures(terms, seats)
+    if at_once < 1:
+        raise ConfigError(f"at_once={at_once}: one game at least is on at a time")
     store.begin(name, terms.as_dict())
     for number in range(max(1, terms.rounds)):
         if terms.rounds:
@@ -108,6 +111,8 @@ def first_fixtures(terms: Terms, seats: int) -> list[Fixture]:
     Raises:
         ConfigError: terms that leave seats unbalanced, too few players, or a game of more seats than it can have.
     """
+    if terms.rounds < 0:
+        raise ConfigError(f"rounds={terms.rounds}: write 1 or more of a Swiss tournament, 0 for a round robin")
     if (terms.rounds or terms.challenger) and seats != 2:
         kind = "a Swiss tournament" if terms.rounds else "one against all"
         raise ConfigError(f"{kind} is for games of two seats, {terms.game} has {seats}: use a round robin")
@@ -234,7 +239,7 @@ def swiss_round(
 
 
 def check_players(players: Sequence[str], seats: int) -> None:
-    """Refuse too few players for a game, or two of one name.
+    """Refuse too few players for a game, two of one name, or names that would give two games one id.
 
     Raises:
         ConfigError: says which.
@@ -242,6 +247,8 @@ def check_players(players: Sequence[str], seats: int) -> None:
     twice = sorted(name for name, count in Counter(players).items() if count > 1)
     if twice:
         raise ConfigError(f"{', '.join(twice)}: more than one player of that name; names must differ")
+    if wrong := next((name for name in players if "/" in name), None):
+        raise ConfigError(f"player {wrong!r}: '/' stands between names in the ids of games; choose another name")
     if len(players) < seats:
         raise ConfigError(f"{len(players)} players for a game of {seats}: name {seats} or more")
 

@@ -1,7 +1,8 @@
 """Where the lines of a growing file are, so that a page reads only those that it shows.
 
 A file is scanned once, block by block, and later only what was appended. A file that was replaced or became shorter is
-scanned anew. Its last line counts when its end is there. Nothing but a plain file is opened.
+scanned anew: its number differs, or the last bytes that were read, as file systems use the number of a deleted file
+again. Its last line counts when its end is there. Nothing but a plain file is opened.
 """
 
 import os
@@ -20,6 +21,8 @@ LONGEST = 16 << 20
 _BLOCK = 4 << 20
 _SHORT = 64
 """Bytes of its beginning that say what a line is."""
+_TAIL = 256
+"""Bytes by which a file is known again."""
 
 HeadT = TypeVar("HeadT")
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -45,7 +48,7 @@ class LineIndex(Generic[HeadT]):
         self._forget((0, 0))
 
     def _forget(self, identity: tuple[int, int]) -> None:
-        self._identity, self._seen = identity, 0
+        self._identity, self._seen, self._tail = identity, 0, b""
         self._starts = array("Q", [0])
         self.heads: list[tuple[int, HeadT]] = []
         self.unreadable = 0
@@ -72,7 +75,8 @@ class LineIndex(Generic[HeadT]):
                 self._forget((0, 0))
                 return
             now = os.fstat(file.fileno())
-            if self._identity != (now.st_dev, now.st_ino) or now.st_size < self._seen:
+            is_same = self._identity == (now.st_dev, now.st_ino) and now.st_size >= self._seen
+            if not is_same or tail_before(file, self._seen) != self._tail:
                 self._forget((now.st_dev, now.st_ino))
             if now.st_size == self._seen:
                 return
@@ -81,6 +85,7 @@ class LineIndex(Generic[HeadT]):
                     self._take(line)
                 self._starts.append(end)
             self._seen = file.tell()
+            self._tail = tail_before(file, self._seen)
 
     def _take(self, line: bytes) -> None:
         if not line.strip():
@@ -107,6 +112,13 @@ class LineIndex(Generic[HeadT]):
                 file.seek(start)
                 line = file.read(end - start)
                 yield line[:-1] if len(line) == end - start and line.endswith(b"\n") else None
+
+
+def tail_before(file: BinaryIO, end: int) -> bytes:
+    """The last bytes of a file before a place in it."""
+    begin = max(0, end - _TAIL)
+    file.seek(begin)
+    return file.read(end - begin)
 
 
 @contextmanager

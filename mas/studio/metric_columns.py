@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from mas.studio.line_index import tail_before
+
 _MOST_NAMES = 4000
 _LONGEST_NAME = 200
 _DEEPEST = 8
@@ -34,6 +36,7 @@ class MetricColumns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inode = self._offset = self.damaged = self.first_damaged = 0
+        self._tail = b""
         self._forget()
 
     def refresh(self, path: Path) -> None:
@@ -50,12 +53,14 @@ class MetricColumns:
                 return
             with file:
                 state = os.fstat(file.fileno())
-                if state.st_ino != self._inode or state.st_size < self._offset:
+                is_same = state.st_ino == self._inode and state.st_size >= self._offset
+                if not is_same or tail_before(file, self._offset) != self._tail:
                     self._forget()
                 self._inode = state.st_ino
                 file.seek(self._offset)
                 while chunk := file.read(_CHUNK):
                     self._take(chunk)
+                self._tail = tail_before(file, self._offset)
 
     @property
     def version(self) -> str:
@@ -93,7 +98,7 @@ class MetricColumns:
 
     def _forget(self) -> None:
         self._columns: dict[str, tuple[array[int], array[float]]] = {}
-        self._rest, self._offset, self._inode = b"", 0, 0
+        self._rest, self._tail, self._offset, self._inode = b"", b"", 0, 0
         self._last: int | None = None
         self._number = self.damaged = self.first_damaged = 0
 

@@ -1,14 +1,15 @@
 """Runs that differ in nothing but their seed: which of the chosen ones belong together, their mean and its spread."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from mas.config.load import leaves
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.runs import StudioRun
 
-_OTHER = ("run_dir", "seed")
+_SEED = "train.seed"
+_OTHER = ("run_dir", _SEED)
 """Keys of a configuration that may differ within a group."""
 
 
@@ -31,7 +32,7 @@ class SeedGroup:
     @property
     def seeds(self) -> str:
         """The seeds, in the order of the runs."""
-        return ", ".join(str(run.option("seed")) for run in self.runs)
+        return ", ".join(str(run.option(_SEED)) for run in self.runs)
 
 
 def seed_groups(runs: Sequence[StudioRun]) -> list[SeedGroup]:
@@ -40,9 +41,9 @@ def seed_groups(runs: Sequence[StudioRun]) -> list[SeedGroup]:
     groups: dict[tuple[str, int], list[StudioRun]] = {}
     times: dict[tuple[str, str], int] = {}
     for run in runs:
-        config = {key: value for key, value in run.config.items() if key not in _OTHER}
-        text = json.dumps(config, sort_keys=True, default=str) if config else run.key
-        seed = (text, str(run.option("seed")))
+        config = {key: value for key, value in leaves(dict(run.config)) if key not in _OTHER}
+        text = repr(sorted(config.items())) if run.config else run.key
+        seed = (text, str(run.option(_SEED)))
         times[seed] = times.get(seed, 0) + 1
         groups.setdefault((text, times[seed]), []).append(run)
     return [SeedGroup(tuple(group)) for group in groups.values()]

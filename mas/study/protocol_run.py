@@ -20,7 +20,7 @@ from mas.serving.adapter_weights import AdapterWeights
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.workers import end_with_parent
+from mas.study.workers import end_with_parent, read_kept
 from mas.training.base import open_base
 from mas.training.evaluate import Evaluation, evaluate
 from mas.training.saved import initial_adapters
@@ -149,7 +149,7 @@ class _KeptJobs:
         """Of trained runs that are kept and belong to this protocol's cases, by case and base."""
         spent = defaultdict[tuple[str, str], list[float]](list)
         for path in sorted(self.folder.glob("*.json")):
-            result = msgspec.json.decode(path.read_bytes(), type=JobResult)
+            result = read_kept(path, JobResult)
             job = result.job
             is_known = (job.case, job.base) in set(self.options.places()) and job.arm in self.options.arms
             if is_known and self._path(job) == path:
@@ -158,7 +158,7 @@ class _KeptJobs:
 
     def _load(self, job: StudyJob) -> JobResult | None:
         path = self._path(job)
-        return msgspec.json.decode(path.read_bytes(), type=JobResult) if path.is_file() else None
+        return read_kept(path, JobResult) if path.is_file() else None
 
     def _path(self, job: StudyJob) -> Path:
         return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{job.key(self.options)}.json"

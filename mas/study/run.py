@@ -35,7 +35,7 @@ from mas.study.summary import (
     write_study_page,
     write_summary,
 )
-from mas.study.workers import run_chains
+from mas.study.workers import read_kept, run_chains
 from mas.training.trainer import TrainingOutcome
 from mas.training.watch import points_of
 
@@ -136,7 +136,7 @@ class _KeptRuns:
 
     def load(self, chain: StudyChain) -> list[ArmRun] | None:
         path = self._path(chain)
-        return msgspec.json.decode(path.read_bytes(), type=list[ArmRun]) if path.is_file() else None
+        return read_kept(path, list[ArmRun]) if path.is_file() else None
 
     def save(self, chain: StudyChain, runs: Sequence[ArmRun]) -> None:
         write_bytes_atomic(self._path(chain), msgspec.json.encode(list(runs)))

@@ -130,10 +130,10 @@ def _joined(arm: str, runs: Sequence[ArmRun]) -> Series:
 
 
 def _series(arm: str, runs: Sequence[ArmRun], axis: Axis = "tokens", points: int = 25) -> Series:
-    """Curves of different seeds on one axis: the last value known at each point."""
+    """Curves of different seeds on one axis: the last value known at each point, from where all of them have one."""
     curves = [run.curve for run in runs if run.curve]
-    end = max(curve[-1].at(axis) for curve in curves)
-    xs = tuple(end * n / points for n in range(points + 1))
+    begin, end = (max(curve[at].at(axis) for curve in curves) for at in (0, -1))
+    xs = tuple(begin + (end - begin) * n / points for n in range(points + 1))
     columns = [[_at(curve, x, axis) for curve in curves] for x in xs]
     return Series(
         name=arm,

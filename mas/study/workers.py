@@ -9,9 +9,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from mas.core.errors import RunDirectoryError
 from mas.study.chain import ArmRun, Note, StudyChain, describe, run_chain
 
+T = TypeVar("T")
 Work = Callable[[StudyChain, Note], list[ArmRun]]
 
 
@@ -31,14 +37,32 @@ def run_chains(
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: StudyChain | None = chains[0]
-        while own is not None or asked:
-            if own is not None:
-                yield own, work(own, note)
-            for future in [future for future in asked if future.done() and not future.cancelled()]:
-                yield asked.pop(future), _told(future, note)
-            own = _take_back(asked)
-            if own is None and asked:
-                wait(asked, return_when=FIRST_COMPLETED)
+        try:
+            while own is not None or asked:
+                if own is not None:
+                    yield own, work(own, note)
+                for future in [future for future in asked if future.done() and not future.cancelled()]:
+                    yield asked.pop(future), _told(future, note)
+                own = _take_back(asked)
+                if own is None and asked:
+                    wait(asked, return_when=FIRST_COMPLETED)
+        finally:
+            for future in asked:  # where one has raised, the others must not be worked through for nothing
+                future.cancel()
+
+
+def read_kept(path: Path, kind: type[T]) -> T:
+    """What a finished part of a study left behind.
+
+    Raises:
+        RunDirectoryError: the file is damaged, or of another version of mas.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise RunDirectoryError(
+            f"{path} cannot be read ({error}): delete it, and the same command works through that part again"
+        ) from error
 
 
 def end_with_parent() -> None:

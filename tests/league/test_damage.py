@@ -35,7 +35,8 @@ def league(mas: Mas, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("moves", "{"), ("moves", b"\xff\x00"), ("returns", "[1.0]"), ("returns", "null"), ("players", '["a", 1]'),
+    [("moves", "{"), ("moves", b"\xff\x00"), ("returns", "[1.0]"), ("returns", "null"),
+     ("returns", "[1e308, -1e308]"), ("players", '["a", 1]'),
      ("seed", "many"), ("round", "x")],
 )  # fmt: skip
 def test_a_damaged_game_is_told_left_out_and_played_again(mas: Mas, league: Path, column: str, value: Any) -> None:
@@ -52,7 +53,9 @@ def test_a_damaged_game_is_told_left_out_and_played_again(mas: Mas, league: Path
         assert (store.games("cup"), store.damaged("cup")) == (before, {})
 
 
-@pytest.mark.parametrize("terms", ["{", "[]", "{}", b"\xff", '{"players": 3, "game": "x"}'])
+@pytest.mark.parametrize(
+    "terms", ["{", "[]", "{}", b"\xff", '{"players": 3, "game": "x"}', '{"players": {}, "game": "x"}']
+)
 def test_a_tournament_with_damaged_terms_is_one_error_and_the_others_are_there(
     mas: Mas, league: Path, terms: object
 ) -> None:
@@ -60,6 +63,14 @@ def test_a_tournament_with_damaged_terms_is_one_error_and_the_others_are_there(
     for ran in (mas("league", "table", "--name", "cup", "--league", str(league)), cup(mas, league)):
         assert (ran.code, "tournament 'cup' of this league is damaged" in ran.err) == (2, True), ran
     assert mas("league", "table", "--league", str(league)).code == 0, "the only one that is left"
+
+
+def test_a_tournament_that_says_only_who_played_what_has_a_page(mas: Mas, league: Path, tmp_path: Path) -> None:
+    terms = f'{{"game": "{GAME}", "players": {{"a": "random", "b": "random"}}}}'
+    damage(league, "tournaments", "terms", terms, "name = 'cup'")
+    ran = mas("league", "export", "--name", "cup", "--league", str(league), "--out", str(tmp_path / "page"))
+    assert ran.code == 0, ran
+    assert "seed ?" in (tmp_path / "page" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(("column", "value"), [("notes", "{"), ("notes", '{"a": "b"}'), ("step", "many")])

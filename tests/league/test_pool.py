@@ -29,13 +29,21 @@ def mas(*words: str | Path, code: int = 0) -> str:
     return " ".join(done.output.split())
 
 
-def games_of(results: Sequence[tuple[str, float]]) -> list[PlayedGame]:
-    """Games of `new` against somebody, with what it got; seats in turn."""
+def games_of(results: Sequence[tuple[str, float]], *, of_deal: int = 1) -> list[PlayedGame]:
+    """Games of `new` against somebody, with what it got; seats in turn, `of_deal` games in a row of one deal."""
     found = []
     for number, (other, got) in enumerate(results):
         players, returns = (("new", other), (got, -got)) if number % 2 else ((other, "new"), (-got, got))
         found.append(
-            PlayedGame(id=str(number), round=0, number=number, seed=0, players=players, returns=returns, moves=())
+            PlayedGame(
+                id=str(number),
+                round=0,
+                number=number,
+                seed=number // of_deal,
+                players=players,
+                returns=returns,
+                moves=(),
+            )
         )
     return found
 
@@ -51,6 +59,18 @@ def test_the_lower_bound_decides_and_not_the_rate() -> None:
     assert judge("new", many, best="old", threshold=0.55).passes is False
     assert judge("new", many, best="old", threshold=0.55).is_best, "better than the best, and still not let in"
     assert judge("new", many, best="old", confidence=0.9999).passes is False
+
+
+@pytest.mark.parametrize("measure", ["points", "payoff"])
+def test_the_games_of_a_deal_are_one_observation(measure: Any) -> None:
+    """Deals that one of two equals wins from both seats: 15 of 25 or more are luck in a fifth of all gates."""
+    won = [("old", 1.0)] * 30 + [("old", -1.0)] * 20
+    found = judge("new", games_of(won, of_deal=2), best="old", measure=measure, confidence=0.8)
+    deals = [1.0] * 15 + [-1.0] * 10
+    assert found.games == 50
+    assert found.interval == (wilson(15, 25, 0.8) if measure == "points" else mean_interval(deals, 0.8))
+    assert not found.passes
+    assert judge("new", games_of(won), best="old", measure=measure, confidence=0.8).passes, "as 50 deals it would"
 
 
 def test_a_draw_is_half_a_point() -> None:
@@ -164,6 +184,21 @@ def test_all_members_can_be_the_gate_and_can_play_a_tournament(place: Path) -> N
     assert mas("table", "--league", place).startswith("tournament:"), "gates are not in the way of its name"
 
 
+def test_the_page_of_a_gate_says_who_played_whom(place: Path, tmp_path: Path) -> None:
+    mas("export", "--name", "gate: minimax", "--replays", "0", "--out", tmp_path / "page", "--league", place)
+    page = " ".join((tmp_path / "page" / "index.html").read_text().split())
+    assert "40 games, minimax against each of the others, 40 games of a pairing" in page
+
+
+def test_a_tournament_of_members_plays_other_games_than_those_that_let_them_in(place: Path) -> None:
+    """With the same seed: who came in by luck would have the same luck again."""
+    mas("run", "--members", "--games", "40", "--league", place)
+    store = LeagueStore.open(place)
+    gate, tournament = (store.games(name) for name in ("gate: minimax", "tournament"))
+    assert {*gate[0].players} == {*tournament[0].players} == {"luck", "minimax"}
+    assert not {game.seed for game in gate} & {game.seed for game in tournament}
+
+
 def test_what_was_forgotten_is_measured_against_all_ancestors(place: Path) -> None:
     """Perfect play, then chance as its child: it has forgotten all."""
     mas(
@@ -200,6 +235,8 @@ def test_what_was_forgotten_is_measured_against_all_ancestors(place: Path) -> No
         (("enter", "random", "--games", "3"), "choose a multiple of 2"),
         (("enter", "random", "--game", "open_spiel:hex"), "members of this league play open_spiel:tic_tac_toe"),
         (("enter", "random", "--name", "a/b"), "without '/' and ','"),
+        (("enter", "random", "--name", "."), "no directory can be called so"),
+        (("enter", "random", "--name", ".."), "no directory can be called so"),
         (("run", "--members", "--player", "luck=random"), "a member has that name"),
         (("forgetting", "--member", "luck"), "descends from nobody"),
     ],

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mas.core.environment import Environment
-from mas.core.errors import ConfigError, EnvironmentFault
+from mas.core.environment import Environment, Step
+from mas.core.errors import ConfigError, EnvironmentFault, RewardError
 from mas.league.games import open_world
 from mas.league.match import Chance, Fixture, LeagueMember, PlayedGame, Player, play, replay
 from mas.league.players import AtRandom, scripted
@@ -90,6 +91,48 @@ async def test_other_terms_of_the_same_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no tournament 'pup' in this league\. Did you mean 'cup'"):
         store.terms("pup")
     assert store.terms("cup")["game"] == TIC_TAC_TOE
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "message"),
+    [
+        # a/b against c, and a against b/c, would be one game: 0/0/a/b/c
+        (("a", "a/b", "b/c", "c"), {}, "player 'a/b': '/' stands between names"),
+        (("a", "b"), {"at_once": 0}, "at_once=0: one game at least"),
+        (("a", "b"), {"rounds": -1}, "rounds=-1: write 1 or more"),
+    ],
+)
+async def test_what_would_leave_games_out_is_refused(
+    tmp_path: Path, names: tuple[str, ...], more: dict[str, int], message: str
+) -> None:
+    store, rounds = LeagueStore.open(tmp_path / "x.db"), more.pop("rounds", 0)
+    with pytest.raises(ConfigError, match=message):
+        await run(store, terms(dict.fromkeys(names, "random"), rounds=rounds), **more)
+    assert not store.tournaments()
+
+
+def test_what_two_processes_begin_or_let_in_at_once_is_there_once(tmp_path: Path) -> None:
+    """Ten times: now and then one of them is quicker by more than the other needs."""
+    LeagueStore.open(tmp_path / "x.db").close()
+    one, other = LeagueStore.open(tmp_path / "x.db"), LeagueStore.open(tmp_path / "x.db")
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(10):
+            both = threading.Barrier(2)
+
+            def work(store: LeagueStore, name: str, number: int = number, both: threading.Barrier = both) -> None:
+                both.wait()
+                store.begin(f"cup {number}", {"game": "g", "players": {"a": "random"}})
+                both.wait()
+                store.enter(LeagueMember(name=f"{name} {number}", source="random"))
+
+            for done in [pool.submit(work, one, "a"), pool.submit(work, other, "b")]:
+                done.result()
+    assert len(one.tournaments()) == 10
+    assert {member.name for member in one.members()} == {f"{name} {number}" for name in "ab" for number in range(10)}
+    with pytest.raises(ConfigError, match="begun with other terms"):
+        other.begin("cup 0", {"game": "g", "players": {"b": "random"}})
+    one.close()
+    other.close()
 
 
 async def test_a_game_is_told_again_move_by_move(tmp_path: Path) -> None:
@@ -171,6 +214,16 @@ async def test_a_player_that_searches_changes_nothing() -> None:
 
     game = await play(open_bridge(TIC_TAC_TOE), Fixture(("d", "e"), 3, 0, 0), {"d": Digs(), "e": Digs()})
     assert [move.text for move in game.moves[:3]] == ["x(0,0)", "o(0,1)", "x(0,2)"]
+
+
+async def test_a_game_that_pays_no_number_is_an_error_and_not_a_game_that_is_missing() -> None:
+    class Pays(MatrixEnvironment):
+        def step(self, actions: Mapping[str, str]) -> Step:
+            return Step(rewards={seat: {"payoff": float("nan")} for seat in super().step(actions).rewards})
+
+    game, players = Pays("rock_paper_scissors"), {name: AtRandom() for name in "ab"}
+    with pytest.raises(RewardError, match="game '0/0/a/b', paid payoff=nan"):
+        await play(game, Fixture(("a", "b"), 3, 0, 0), players)
 
 
 async def test_an_error_of_a_player_ends_the_tournament_and_keeps_what_was_played(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mas.observe.metrics import MetricsLog, flatten, read_metrics
 from mas.studio.compare import differing_options
 from mas.studio.downloads import csv_lines, parquet
 from mas.studio.figures import MOST_POINTS, line_of, over_tokens, sections_of
+from mas.studio.line_index import LineIndex
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.metric_meanings import meaning_of
 from mas.studio.overview import metric_rows
@@ -53,6 +54,20 @@ def test_what_a_resume_drops_is_forgotten(tmp_path: Path) -> None:
     columns.refresh(path)
     assert columns.version != version
     assert columns.points("reward") == [(1, 1.0), (2, 2.0), (3, -3.0)]
+
+
+def test_a_file_that_took_the_number_of_the_one_before_is_read_anew(tmp_path: Path) -> None:
+    """As a resume makes it: it cuts a torn line off and then steps, in a new file each time, and goes on."""
+    path, columns = tmp_path / "metrics.jsonl", MetricColumns()
+    index = LineIndex(path, b"", bytes)
+    path.write_text("".join(f'{{"step":{step},"reward":{step}}}\n' for step in range(1, 9)) + '{"step":9,"re')
+    columns.refresh(path)
+    index.update()
+    path.write_text("".join(f'{{"step":{step},"reward":{step / 8}}}\n' for step in range(1, 13)))  # keeps its number
+    columns.refresh(path)
+    index.update()
+    assert columns.points("reward") == [(step, step / 8) for step in range(1, 13)]
+    assert (columns.damaged, index.count, index.unreadable) == (0, 12, 0)
 
 
 def test_damaged_lines_are_counted_and_left_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import yaml
 from studio_site import WIDTHS, obstacles_of, overflow_of, studio_over
 from team_pages import opened
 
+from mas.config.load import load_config
 from mas.studio.runs import Runs
 from mas.studio.seed_groups import mean_line, seed_groups
 
@@ -26,7 +27,9 @@ def make_runs(folder: Path) -> list[str]:
     ):
         run = folder / name
         run.mkdir()
-        config = {"run_dir": str(run), "seed": seed, "learner": {"lr": rate}, "train": {"steps": 9}}
+        config = load_config(
+            ["scenario=relay", f"run_dir={run}", f"train.seed={seed}", f"learner.lr={rate}", "train.steps=9"]
+        ).model_dump(mode="json")  # as training writes it
         (run / "config.yaml").write_text(yaml.safe_dump(config))
         lines = [{"step": step, "reward": value, "tokens": 10 * step + seed} for step, value in rewards.items()]
         (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

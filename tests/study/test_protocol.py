@@ -10,7 +10,7 @@ from conftest import Ran
 from pydantic import ValidationError
 from rich.console import Console
 
-from mas.core.errors import TrainingError
+from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.records import Cost
 from mas.runs.resolve import configured_scenario, resolve
 from mas.study.held_out import HeldOutPart
@@ -27,7 +27,7 @@ from mas.study.protocol import (
     sweep_jobs,
 )
 from mas.study.protocol_results import AXES, JobResult, best_points, comparisons
-from mas.study.protocol_run import run_job, run_protocol
+from mas.study.protocol_run import printed_plan, run_job, run_protocol
 from mas.training.check_setup import check_trainable
 from mas.training.trainer import Trainer
 from mas.training.watch import Point
@@ -176,6 +176,11 @@ def test_a_study_is_worked_through_once_and_goes_on_where_it_was(tmp_path: Path)
     done.clear()
     run()
     assert not done
+    kept = min((tmp_path / "jobs").iterdir())
+    kept.write_bytes(kept.read_bytes()[:40])
+    for again in (run, lambda: printed_plan(tmp_path, options, 1)):
+        with pytest.raises(RunDirectoryError, match=f"{kept.name} cannot be read .* delete it"):
+            again()
 
 
 def test_the_plan_counts_runs_tokens_and_hours_and_what_is_done() -> None:

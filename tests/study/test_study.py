@@ -93,6 +93,18 @@ def test_a_curve_holds_the_last_known_success_and_the_spread_over_seeds() -> Non
     assert curves_svg([chart]) == curves_svg([chart])
 
 
+def test_a_curve_without_an_evaluation_before_training_begins_with_the_first_one() -> None:
+    """As with `train.eval_first=false`, or after a warm start."""
+    runs = [
+        run_of("team_at_grpo", 0, 1.0, ((40, 0.5), (100, 1.0))),
+        run_of("team_at_grpo", 1, 1.0, ((50, 0.1), (90, 0.8))),
+    ]
+    (chart,) = learning_charts(runs)
+    series = chart.series[0]
+    assert (series.xs[0], series.xs[-1]) == (50.0, 100.0)
+    assert (series.ys[0], series.ys[-1]) == (0.3, 0.9)
+
+
 def test_every_arm_has_a_drawing_of_its_own_beside_the_baselines_of_its_case() -> None:
     baseline = run_of("team_at_grpo", 0, 1.0, ((0, 0.0), (100, 1.0)))
     runs = [
@@ -231,6 +243,37 @@ if __name__ == "__main__":
     while _is_alive(worker):
         assert time.monotonic() < ended, "the worker outlived the study"
         time.sleep(0.05)
+
+
+@pytest.mark.nightly
+def test_an_error_ends_a_study_without_the_chains_that_nobody_has_begun(tmp_path: Path) -> None:
+    script = """
+import pathlib, time
+from mas.study import workers
+
+begun = pathlib.Path(__file__).with_name("begun")
+
+def quick(chain):
+    with begun.open("a") as file:
+        file.write(f"{chain} ")
+    time.sleep(0.5)
+    return []
+
+def refused(chain, note):
+    while not begun.exists():
+        time.sleep(0.05)
+    raise RuntimeError("another configuration")
+
+if __name__ == "__main__":
+    workers.run_chain = quick
+    list(workers.run_chains(range(9), print, refused, workers=1))
+"""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    study = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert "another configuration" in study.stderr
+    # the first, and those that the pool has handed on: one more than it has workers
+    assert len((tmp_path / "begun").read_text().split()) <= 3
 
 
 def _is_alive(process: int) -> bool:
