@@ -51,6 +51,13 @@ class Count(gymnasium.Env):
         return self.digit, paid, is_over, False, {"is_success": paid == 1.0, "action_mask": mask}
 
 
+class Costly(Count):
+    floor = -1.0
+
+    def step(self, action):
+        return self.digit, -5.0, False, False, {}
+
+
 class Forgets(Count):
     made = 0
 
@@ -246,6 +253,14 @@ def test_a_class_of_a_user_has_its_own_words_mask_floor_and_success(own: str) ->
     assert environment.to_move() == ()
     assert not environment.success()
     assert check_game(open_bridge(f"{own}:Count"), seeds=3, decisions=9) > 3  # type: ignore[arg-type]
+
+
+def test_nothing_is_gained_by_a_forfeit_where_more_was_lost_than_the_floor_says(own: str) -> None:
+    environment = open_bridge(f"{own}:Costly")
+    environment.reset(task(1))
+    paid = [environment.step({"player": said}).rewards["player"]["payoff"] for said in ("one", "one", "?", "?", "?")]
+    assert environment.to_move() == ()
+    assert paid == [-5, -5, 0, 0, 0]
 
 
 def test_a_mask_says_what_is_legal(own: str) -> None:
