@@ -14,6 +14,7 @@ from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.gymnasium import GymnasiumPosition
 from mas.scenarios.bridges.gymnasium_games import GAMES, in_words
+from mas.scenarios.bridges.pettingzoo import allowed_actions
 from mas.scenarios.game import GameEnvironment
 from mas.testing.environment import EnvironmentContract
 
@@ -270,6 +271,15 @@ def test_a_mask_says_what_is_legal(own: str) -> None:
         environment.step({"player": "zero"})
     assert environment.legal("player") == ("zero", "one")
     assert environment.step({"player": "two"}).illegal == ("player",)
+
+
+def test_a_mask_is_of_the_actions_that_the_space_begins_with() -> None:
+    import gymnasium
+    import numpy as np
+
+    space, mask = gymnasium.spaces.Discrete(3, start=5), np.array([1, 0, 1], dtype=np.int8)
+    drawn = {int(space.sample(mask=mask)) for _ in range(60)}
+    assert allowed_actions(None, {"action_mask": mask}, space) == sorted(drawn) == [5, 7]
 
 
 def test_what_is_rendered_as_text_is_seen_with_the_coloured_part_marked(own: str) -> None:
