@@ -215,7 +215,7 @@ class ParallelPosition:
 
 
 def allowed_actions(observation: Any, infos: Mapping[str, Any], space: Any) -> list[int]:
-    """Numbers of the legal actions. A mask begins with the first action of the space, as where Gymnasium draws by it."""
+    """Numbers of the legal actions. A mask begins with the first action of the space, as when Gymnasium samples."""
     mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
     if mask is None:
         mask = infos.get("action_mask")
