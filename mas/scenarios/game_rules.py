@@ -32,15 +32,16 @@ class BridgeRules:
     def forfeit(self, totals: tuple[float, ...], losers: frozenset[int]) -> tuple[float, ...]:
         """Everybody's total when some seats forfeit, `totals` being what was paid until then.
 
-        Who forfeits has the floor. Where payoffs are shared, so has everybody. Where their sum is fixed, the others
+        Who forfeits has the floor, or what it had where that is less: an environment need not know its floor, and to
+        forfeit must never pay. Where payoffs are shared, so has everybody. Where their sum is fixed, the others
         share what is left of it equally; if nobody is left, all have the same part of the sum. Else the others keep
         what they have.
         """
         seats = len(self.seats)
         if self.payoff == "shared":
-            return (self.floor,) * seats
+            return tuple(min(self.floor, had) for had in totals)
         if self.payoff == "free":
-            return tuple(self.floor if seat in losers else had for seat, had in enumerate(totals))
+            return tuple(min(self.floor, had) if seat in losers else had for seat, had in enumerate(totals))
         if len(losers) == seats:
             return (self.total / seats,) * seats
         rest = (self.total - self.floor * len(losers)) / (seats - len(losers))

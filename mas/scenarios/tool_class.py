@@ -145,7 +145,7 @@ class ToolClassScenario:
     def __init__(self, kind: type, options: ToolClassOptions) -> None:
         self.kind, self.name, self.reward = kind, kind.__name__, NoOwnTerms()
         self._options, self._rows = options, tuple(read_rows(options.rows))
-        self._contents = tuple(digest(json.dumps(row.values, sort_keys=True, default=str)) for row in self._rows)
+        self._contents = tuple(_content(row, options.split) for row in self._rows)
         self._splits: dict[Split, list[int]] = {"train": [], "eval": []}
         for number, row in enumerate(self._rows):
             self._splits[_split(row, options.split, self._contents[number])].append(number)
@@ -205,6 +205,12 @@ class ToolClassScenario:
 def build(kind: type, options: ToolClassOptions) -> ToolClassScenario:
     """The scenario of a class with these options. ConfigError: as `ToolClassScenario`."""
     return ToolClassScenario(kind, options)
+
+
+def _content(row: DataRow, split: str | None) -> str:
+    """What tells a row from others: all that it has, but which split it belongs to."""
+    values = {name: value for name, value in row.values.items() if name != split}
+    return digest(json.dumps(values, sort_keys=True, default=str))
 
 
 def _split(row: DataRow, field: str | None, content: str) -> Split:

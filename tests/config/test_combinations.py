@@ -44,6 +44,25 @@ def test_flat_tasks_are_left_out_only_where_groups_are_compared(
     AlgorithmOptions.model_validate({"sampler": {"mode": "full_tree"} | sampler, "update": "preference"})
 
 
+@pytest.mark.parametrize("sampler", [{"refill": 1}, {"filter": {"by": "equal"}}], ids=["refill", "filter"])
+@pytest.mark.parametrize(
+    ("algorithm", "other"),
+    [
+        ({"reward": {"of": "turn"}}, "reward.of=turn"),
+        ({"reward": {"discount": 0.9}}, "reward.discount=0.9"),
+        ({"advantage": {"components": True}}, "advantage.components"),
+    ],
+)
+def test_groups_of_equal_trajectories_are_not_left_out_where_their_turns_or_terms_are_compared(
+    sampler: dict[str, Any], algorithm: dict[str, Any], other: str
+) -> None:
+    made(**algorithm)
+    with pytest.raises(
+        ValidationError, match=f"together with {other}: where all trajectories of a group are paid alike"
+    ):
+        made(**algorithm | {"sampler": PARALLEL | sampler})
+
+
 @pytest.mark.parametrize("advantage", WHOLE, ids=str)
 def test_what_is_of_whole_trajectories_is_refused_beside_rewards_of_single_turns(advantage: dict[str, Any]) -> None:
     made(advantage=advantage)

@@ -82,6 +82,15 @@ def test_every_attempt_starts_from_an_equal_state() -> None:
     assert keys == [(1, True, start), (2, True, start)]
 
 
+def test_what_no_encoding_has_can_be_said_and_kept() -> None:
+    environment = TestReflectedPaths().make_environment()
+    environment.reset(TestReflectedPaths().task(0))
+    environment.step({"team": "\ud800" * 3000})
+    twin = TestReflectedPaths().make_environment()
+    twin.restore(environment.snapshot())
+    assert twin.state_key() == environment.state_key()
+
+
 def test_a_solved_task_is_not_attempted_again() -> None:
     environment = attempts(most=3)
     environment.step({"team": right_answer(environment)})

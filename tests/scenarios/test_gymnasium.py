@@ -14,6 +14,7 @@ from mas.core.errors import ConfigError, EnvironmentFault
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.bridges.gymnasium import GymnasiumPosition
 from mas.scenarios.bridges.gymnasium_games import GAMES, in_words
+from mas.scenarios.bridges.pettingzoo import allowed_actions
 from mas.scenarios.game import GameEnvironment
 from mas.testing.environment import EnvironmentContract
 
@@ -49,6 +50,13 @@ class Count(gymnasium.Env):
         is_over = self.steps == self.length
         mask = np.array([1, 1, self.steps < 2])
         return self.digit, paid, is_over, False, {"is_success": paid == 1.0, "action_mask": mask}
+
+
+class Costly(Count):
+    floor = -1.0
+
+    def step(self, action):
+        return self.digit, -5.0, False, False, {}
 
 
 class Forgets(Count):
@@ -248,6 +256,14 @@ def test_a_class_of_a_user_has_its_own_words_mask_floor_and_success(own: str) ->
     assert check_game(open_bridge(f"{own}:Count"), seeds=3, decisions=9) > 3  # type: ignore[arg-type]
 
 
+def test_nothing_is_gained_by_a_forfeit_where_more_was_lost_than_the_floor_says(own: str) -> None:
+    environment = open_bridge(f"{own}:Costly")
+    environment.reset(task(1))
+    paid = [environment.step({"player": said}).rewards["player"]["payoff"] for said in ("one", "one", "?", "?", "?")]
+    assert environment.to_move() == ()
+    assert paid == [-5, -5, 0, 0, 0]
+
+
 def test_a_mask_says_what_is_legal(own: str) -> None:
     environment = open_bridge(f"{own}:Count(length=4)")
     environment.reset(task(1))
@@ -255,6 +271,15 @@ def test_a_mask_says_what_is_legal(own: str) -> None:
         environment.step({"player": "zero"})
     assert environment.legal("player") == ("zero", "one")
     assert environment.step({"player": "two"}).illegal == ("player",)
+
+
+def test_a_mask_is_of_the_actions_that_the_space_begins_with() -> None:
+    import gymnasium
+    import numpy as np
+
+    space, mask = gymnasium.spaces.Discrete(3, start=5), np.array([1, 0, 1], dtype=np.int8)
+    drawn = {int(space.sample(mask=mask)) for _ in range(60)}
+    assert allowed_actions(None, {"action_mask": mask}, space) == sorted(drawn) == [5, 7]
 
 
 def test_what_is_rendered_as_text_is_seen_with_the_coloured_part_marked(own: str) -> None:

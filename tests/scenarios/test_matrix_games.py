@@ -12,6 +12,7 @@ import pytest
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, EnvironmentSpec, Step, Task
 from mas.core.errors import EnvironmentFault
+from mas.core.scenario import Scenario, Split
 from mas.scenarios import build_scenario
 from mas.scenarios.matrix_games import (
     COLUMN,
@@ -158,6 +159,33 @@ def test_habits() -> None:
     assert [Habit("copycat", "CAA").next(rules, played[:n]) for n in range(3)] == ["C", "A", "B"]
     assert [Habit("counter", "CAA").next(rules, played[:n]) for n in range(3)] == ["C", "B", "C"]
     assert Habit("copycat", "BAA").next(rules, ((NONE, "A"),)) == "B"
+
+
+def test_a_counter_plays_what_pays_itself_most() -> None:
+    # In matching pennies column wins where the two differ; what would pay row most is the same again.
+    pennies = GAMES["matching_pennies"]
+    assert [Habit("counter", "AAA").next(pennies, ((mine, "A"),)) for mine in "AB"] == ["B", "A"]
+    for rules, mine in ((game, mine) for game in GAMES.values() for mine in game.actions):
+        said = Habit("counter", "AAA").next(rules, ((mine, "A"),))
+        assert rules.costs(mine, said) == max(rules.costs(mine, theirs) for theirs in rules.actions)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_no_opponent_of_a_held_out_task_plays_like_that_of_a_task_for_training(name: str) -> None:
+    scenario = build_scenario(ScenarioOptions(name="matrix_games", options={"game": name}))
+    ways = {split: {_way(scenario, split, index) for index in range(40)} for split in ("train", "eval")}
+    assert not ways["train"] & ways["eval"]
+
+
+def _way(scenario: Scenario, split: Split, index: int) -> tuple[int, tuple[str, ...]]:
+    """The rounds of a task, and the opponent's actions against row's A, B, A, ... and against its B, A, B, ..."""
+    environment, said = scenario.environment(), list[str]()
+    for first in "AB":
+        environment.reset(scenario.task(split, index))
+        while environment.to_move():
+            environment.step({"team": "AB"[(first == "B") ^ len(environment.game.state.rounds) % 2]})
+        said += [column for _, column in environment.game.state.rounds]
+    return environment.game.state.total, tuple(said)
 
 
 def test_the_best_play_against_a_copycat_looks_ahead() -> None:

@@ -119,9 +119,34 @@ def test_what_is_right(scorer: Scorer, said: str, answer: str, right: bool) -> N
     assert is_right(said, answer, ("x", "y", "z") if scorer == "choice" else (), scorer) == right
 
 
-def test_the_text_of_a_choice_goes_before_its_letter() -> None:
-    assert is_right("A", "A", ("B", "A"), "choice")
-    assert not is_right("A", "B", ("B", "A"), "choice")
+def test_a_letter_is_that_of_a_choice_though_another_one_has_it_for_its_words(tmp_path: Path) -> None:
+    # Solvers are shown `A) B` and `B) A`, and those of letters can say nothing but a letter.
+    assert is_right("B", "A", ("B", "A"), "choice")
+    assert not is_right("A", "A", ("B", "A"), "choice")
+    blood = ["B", "A", "AB", "O"]
+    rows = [{"question": f"q{number}", "answer": number % 4, "choices": blood} for number in range(40)]
+    scenario = made(write(tmp_path / "blood.jsonl", rows), scorer="choice")
+    for index in range(scenario.size("train")):
+        environment = scenario.environment()
+        environment.reset(scenario.task("train", index))
+        environment.step(expert(environment, Random(0)))
+        assert environment.success()
+    with pytest.raises(ConfigError, match="'A', the words of one choice and the letter of another, 'B'"):
+        made(write(tmp_path / "which.jsonl", [{"question": "q", "answer": "A", "choices": blood}]), scorer="choice")
+
+
+def test_the_same_question_with_its_choices_in_another_order_is_in_one_split(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"q{number}", "answer": "x", "choices": list(choices)}
+        for number in range(40)
+        for choices in itertools.permutations("xyz")
+    ]
+    scenario = made(write(tmp_path / "orders.jsonl", rows), scorer="choice")
+    texts = {split: {one.text for one in scenario.questions[split]} for split in ("train", "eval")}
+    assert not texts["train"] & texts["eval"]
+    rows = [row | {"split": "train" if number % 2 else "eval"} for number, row in enumerate(rows)]
+    with pytest.raises(ConfigError, match="what is evaluated must not be trained on"):
+        made(write(tmp_path / "both.jsonl", rows), scorer="choice", split="split")
 
 
 HOSTILE = [

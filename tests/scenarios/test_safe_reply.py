@@ -32,7 +32,7 @@ from mas.scenarios.safe_reply.environment import (
     label_letter,
     read_labels,
 )
-from mas.scenarios.safe_reply.requests import ANSWERS, UserRequest
+from mas.scenarios.safe_reply.requests import ANSWERS, UserRequest, worded
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 from mas.training.stages import rewards_of
@@ -47,7 +47,17 @@ NONSENSE = Failure(text="??", cause="nonsense")
 
 
 def spoken(kind: Any) -> UserRequest:
-    return UserRequest(kind=kind, is_alarming=False, text="?", facts=SHEET, secret="valomi", own="rutesu")
+    return UserRequest(kind=kind, is_alarming=False, text="?", facts=SHEET, secrets=("valomi",), own="rutesu")
+
+
+@pytest.mark.parametrize("facts", [1, 2, 6])
+def test_every_secret_on_the_sheet_is_unsafe_to_tell_not_only_the_one_that_was_asked_for(facts: int) -> None:
+    for seed in range(40):
+        request = worded(Random(seed), facts)
+        secrets = [line.rpartition(" ")[2] for line in request.facts.splitlines() if "(secret)" in line]
+        assert len(secrets) == facts
+        assert {request.label(f"It is {request.own}; and {secret}.") for secret in secrets} == {"unsafe"}
+        assert request.label(best_answer(request)) == "good"
 
 
 @cache
@@ -259,7 +269,7 @@ def test_in_words_no_secret_is_told_by_the_request_and_every_fact_is_on_the_shee
         environment.reset(scenario.task("train", index))
         request = environment.state.request
         assert request.label(request.text) != "unsafe"
-        assert {request.secret, request.own} <= set(request.facts.replace("\n", " ").split(" "))
+        assert {*request.secrets, request.own} <= set(request.facts.replace("\n", " ").split(" "))
         assert request.label(best_answer(request)) == "good"
 
 

@@ -11,6 +11,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, Move, Reward, Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Action, Failure, Payload, Plan, Verdict
+from mas.core.scenario import Split
 from mas.scenarios import SCENARIOS, build_scenario
 from mas.scenarios.sudoku import WIPE, SudokuEnvironment, SudokuOptions, SudokuReward, SudokuState, proposal
 from mas.scenarios.sudoku.puzzle import BLANK, fill_forced, is_unique, make_puzzle, solutions
@@ -100,6 +101,18 @@ def test_a_puzzle_has_its_blanks_and_one_solution(size: int, blanks: int, forced
         rows = [solution[row * size : (row + 1) * size] for row in side]
         for line in (*rows, *("".join(row[column] for row in rows) for column in side)):
             assert sorted(line) == list("123456789"[:size])
+
+
+def test_no_held_out_puzzle_looks_to_the_team_like_one_for_training() -> None:
+    seen = {split: {_seen(split, index) for index in range(150)} for split in ("train", "eval")}
+    assert not seen["train"] & seen["eval"]
+
+
+def _seen(split: Split, index: int) -> str:
+    scenario = build_scenario(ScenarioOptions(name="sudoku"))
+    environment = scenario.environment()
+    environment.reset(scenario.task(split, index))
+    return str(environment.observe("solo").fields)
 
 
 def test_the_solver_counts_all_grids_of_four_rows() -> None:

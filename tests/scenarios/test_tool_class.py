@@ -282,6 +282,15 @@ def test_splits_share_no_row_and_a_task_beyond_the_last_is_refused() -> None:
         scenario.task("train", 99)
 
 
+def test_a_row_that_is_in_both_splits_is_refused(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": CHAT, "secret": f"w{number % 3}", "part": part} for number, part in enumerate(["train", "test"] * 2)
+    ]
+    (tmp_path / "both.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match="equal rows in both splits"):
+        built("Quiet", rows=str(tmp_path / "both.jsonl"), split="part")
+
+
 @pytest.mark.parametrize("team", ["team", "solo"])
 def test_teams_compile_and_their_prompts_show_tools_and_results(team: str) -> None:
     scenario = built()

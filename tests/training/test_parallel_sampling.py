@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 from conftest import BaseFor
@@ -113,6 +113,33 @@ async def test_the_branches_of_a_fan_out_are_each_sampled_and_played_out(lookahe
         assert all(line.prompt.endswith(heard) for line in episode.lines if line.agent == "executor")
         if lookahead != "action":
             assert all("team.right" in turn.rewards for turn in episode.turns)
+
+
+class Hesitating(ScriptedEngine):
+    """Answers prompts that begin with a letter a little later than all others."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(by_seed)
+        self.letter = letter
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        if self.tokenizer.decode(request.prompt_ids).startswith(self.letter):
+            for _ in range(50):  # turns of the loop, for the other one to be done in
+                await asyncio.sleep(0)
+        return await super().generate(request)
+
+
+@pytest.mark.parametrize("mode", ["parallel", "tree"])
+async def test_records_of_a_fan_out_do_not_depend_on_who_was_quick(mode: Literal["parallel", "tree"]) -> None:
+    # The order of groups says which mini-batch learns from them.
+    scenario, runs = build_scenario(ScenarioOptions(name="relay")), []
+    for slow in "LR":
+        async with runtime_of(FAN_OUT, Hesitating(slow)) as runtime, asyncio.timeout(20):
+            runs.append(await sample(runtime, scenario, range(3), SamplerOptions(mode=mode, candidates=K)))
+    assert runs[0] == runs[1]
+    for episode in runs[0]:
+        assert [line.agent for line in episode.lines] == ["left", "right", "executor"]
+        assert list(dict.fromkeys(turn.agent for turn in episode.turns)) == ["left", "right", "executor"]
 
 
 class Refusing(ScriptedEngine):

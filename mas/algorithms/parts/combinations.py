@@ -37,6 +37,11 @@ _RULES: tuple[tuple[str, str, str], ...] = (
         "no episode is played from a candidate: use sampler.mode=full_tree, or preference.value=reward",
     ),
     ("sampler.refill sampler.filter.by=equal", _BY_MORE_THAN_GROUPS, "not only differences inside groups teach"),
+    (
+        "sampler.refill sampler.filter.by=equal",
+        "reward.of=turn reward.discount advantage.components",
+        "where all trajectories of a group are paid alike their turns, or their terms, may still differ",
+    ),
     ("sampler.replay", f"{_BY_MORE_THAN_GROUPS} swap", "an earlier success is compared inside its group, as it was"),
     ("advantage.key=episode", "sampler.mode=full_tree|entropy_tree", "a turn is in many episodes there"),
     # trees

@@ -100,7 +100,7 @@ class Attempts:
     def step(self, actions: Mapping[str, str]) -> Step:
         if not self.state.is_reflecting:
             step = self.world.step(actions)
-            said = tuple(actions.values())
+            said = tuple(kept_text(action, MOST) for action in actions.values())
             self.state = msgspec.structs.replace(self.state, actions=(*self.state.actions, *said))
             if not self.world.to_move():
                 self._end_attempt()

@@ -215,13 +215,13 @@ class ParallelPosition:
 
 
 def allowed_actions(observation: Any, infos: Mapping[str, Any], space: Any) -> list[int]:
-    """Numbers of the legal actions."""
+    """Numbers of the legal actions. A mask begins with the first action of the space, as when Gymnasium samples."""
     mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
     if mask is None:
         mask = infos.get("action_mask")
     if mask is None:
         return list(range(int(space.start), int(space.start + space.n)))
-    return [number for number, allowed in enumerate(mask.tolist()) if allowed]
+    return [number for number, allowed in enumerate(mask.tolist(), int(space.start)) if allowed]
 
 
 def added(paid: tuple[float, ...], agents: list[str], rewards: Mapping[str, Any]) -> tuple[float, ...]:

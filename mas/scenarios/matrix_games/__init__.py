@@ -35,8 +35,11 @@ class MatrixGame(NamedTuple):
 
     def best_reply(self, theirs: str) -> str:
         """What pays row most against an action of column; the first of equals."""
-        other = self.actions.index(theirs)
-        return max(self.actions, key=lambda mine: self.row[self.actions.index(mine)][other])
+        return max(self.actions, key=lambda mine: self.pays(mine, theirs))
+
+    def column_reply(self, mine: str) -> str:
+        """What pays column most against an action of row; the first of equals."""
+        return max(self.actions, key=lambda theirs: self.costs(mine, theirs))
 
     def description(self, is_row: bool) -> str:
         """The rules as one player is told them: what each pair of actions pays it."""
@@ -97,7 +100,7 @@ class Habit(msgspec.Struct, frozen=True):
             return self.pattern[len(rounds) % len(self.pattern)]
         if seen == NONE:
             return self.pattern[0]
-        return seen if self.kind == "copycat" else game.best_reply(seen)
+        return seen if self.kind == "copycat" else game.column_reply(seen)
 
 
 class MatrixState(msgspec.Struct, frozen=True):
@@ -374,8 +377,11 @@ def _environment(name: str, opponent: str) -> Environment:
 
 
 def _content(random: Random, name: str) -> str:
-    state = make(random, GAMES[name])
-    return f"{state.habit}{state.total}"
+    """What the opponent does after whatever row did, round by round: habits that never differ are one."""
+    game = GAMES[name]
+    state = make(random, game)
+    rounds = [((before, NONE),) * at for at in range(state.total) for before in game.actions]
+    return "".join(state.habit.next(game, played) for played in rounds)
 
 
 ENTRY = ScenarioEntry(MatrixOptions, build, "games of payoffs")

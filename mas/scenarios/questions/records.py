@@ -36,7 +36,7 @@ def is_right(said: str, answer: str, choices: Sequence[str], scorer: Scorer) -> 
     if scorer == "number":
         number = last_number(said)
         return number is not None and number == last_number(answer)
-    return chosen(said, choices) == chosen(answer, choices)
+    return picked(said, choices) == chosen(answer, choices)
 
 
 def is_answer(said: str, choices: Sequence[str], scorer: Scorer) -> bool:
@@ -81,6 +81,17 @@ def chosen(text: str, choices: Sequence[str]) -> int | None:
     for number, choice in enumerate(choices):
         if normal(choice) == wanted:
             return number
+    return _lettered(text, choices)
+
+
+def picked(said: str, choices: Sequence[str]) -> int | None:
+    """Which of the choices solvers mean, who are shown letters: a letter is that of a choice, be it also the words of
+    another one, as the blood type A where A is type B."""
+    number = _lettered(said, choices)
+    return chosen(said, choices) if number is None else number
+
+
+def _lettered(text: str, choices: Sequence[str]) -> int | None:
     letter = _LETTER.fullmatch(text.strip())
     number = LETTERS.index(letter[1].upper()) if letter else len(choices)
     return number if number < len(choices) else None
@@ -101,8 +112,9 @@ class QuestionRecord(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        """What tells it from others: of two that differ in nothing else, one cannot be held out."""
-        return "\n".join(normal(part) for part in (self.text, *self.choices))
+        """What tells it from others, whatever the order of its choices: of two that differ in nothing else, one cannot
+        be held out."""
+        return "\n".join([normal(self.text), *sorted(map(normal, self.choices))])
 
 
 Questions = Mapping[Split, tuple[QuestionRecord, ...]]
@@ -204,7 +216,12 @@ def _answer(row: DataRow, field: str, choices: Sequence[str]) -> str:
         if value in range(len(choices)):
             return choices[int(value)]
     elif isinstance(value, str) and value.strip():
-        number = chosen(value, choices)
+        number, letter = chosen(value, choices), _lettered(value, choices)
+        if letter is not None and number != letter:
+            raise ConfigError(
+                f"{row.where}: field {field!r} is {shown(value)}, the words of one choice and the letter of another, "
+                f"{choices[letter]!r}; write the number of the right one, from 0"
+            )
         return value.strip() if number is None else choices[number]
     wanted = f"a choice, its letter, or a number below {len(choices)}" if choices else "a number or a text"
     raise ConfigError(f"{row.where}: field {field!r} is {shown(value)}; {wanted} was expected")

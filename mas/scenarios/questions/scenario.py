@@ -119,7 +119,7 @@ _END = "<eos>"
 
 def expert(environment: QuestionEnvironment, random: Random) -> dict[str, str]:
     """The answer, which no view shows."""
-    return {"team": environment.state.question.answer}
+    return {"team": environment.right_answer()}
 
 
 def demonstrations(

@@ -329,12 +329,25 @@ def build(options: SudokuOptions) -> FolderScenario:
         __file__,
         options,
         partial(SudokuEnvironment, options),
-        partial(make_solution, size=size),
+        partial(_content, size=size, blanks=blanks, forced=forced),
         partial(demonstrations, size=size, blanks=blanks, forced=forced),
         unkeyed=(),
         reward=SudokuReward(),
         expert=expert,
     )
+
+
+_MANY = 10
+"""With more blanks no two puzzles look alike; in 4 x 4 there are so many at most."""
+
+
+def _content(random: Random, size: int, blanks: int, forced: bool) -> str:
+    """All that the team sees at first, which the puzzles of many grids have in common; with many blanks the full grid,
+    which is drawn sooner than a puzzle of it."""
+    if blanks > _MANY:
+        return make_solution(random, size)
+    puzzle, solution = make_puzzle(random, size, blanks, forced=forced)
+    return f"{look(SudokuState(puzzle, solution, BLANK * blanks), 'solo')}"
 
 
 ENTRY = ScenarioEntry(

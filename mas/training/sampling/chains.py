@@ -37,10 +37,11 @@ class SingleDecision:
         return (await self.draw(point)).payload
 
     async def draw(self, point: DecisionPoint) -> Candidate:
+        place = self.recorder.begin()
         seed = derive_seed("single", self.seed, point.turn, point.agent, point.flow.visits(point.agent))
         (candidate,) = await self.runtime.ask(point, (seed,), episode=self.recorder.id, temperature=self.temperature)
         self.recorder.count((candidate,))
-        self.recorder.say(point, candidate)
+        self.recorder.say(point, candidate, place)
         return candidate
 
 

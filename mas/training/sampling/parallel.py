@@ -120,7 +120,8 @@ class _ParallelPlay:
     single: SingleDecision
     index: int
     watch: AnswerWatch | None = None
-    waiting: list[tuple[DecisionPoint, Environment, Candidate, int]] = field(default_factory=list)
+    waiting: dict[int, tuple[DecisionPoint, Environment, Candidate, int]] = field(default_factory=dict)
+    begun: int = 0
     own: dict[str, dict[str, float]] = field(default_factory=dict)
     paid: list[Step] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
@@ -129,17 +130,20 @@ class _ParallelPlay:
         with in_environment():
             before = point.environment.clone()
         wave = self.watch.wave(point) if self.watch is not None else 0
+        self.begun += 1
+        number = self.begun
         candidate = await self.single.draw(point)
-        self.waiting.append((point, before, candidate, wave))
+        self.waiting[number] = (point, before, candidate, wave)
         return candidate.payload
 
     def on_turn(self, turn: int, flow: Flow, step: Step) -> None:
-        """The team turn is over: judge its outputs with what became of them."""
+        """The team turn is over: judge its outputs with what became of them, in the order in which agents began."""
         self.recorder.on_turn(turn, flow, step)
-        world = self.waiting[0][1] if self.waiting else None
+        said = [self.waiting[number] for number in sorted(self.waiting)]
+        world = said[0][1] if said else None
         self.attempts.append(world.attempt() if isinstance(world, Attempting) else max(self.attempts, default=0))
         self.paid.append(step)
-        for point, before, candidate, wave in self.waiting:
+        for point, before, candidate, wave in said:
             seat = self._seat_of[agent_of(point.agent)]
             is_legal = flow.seat_action(seat) is not None and seat not in step.illegal
             self._record(point, before, candidate, wave, flow, is_legal=is_legal)

@@ -45,6 +45,8 @@ class EpisodeRecorder:
 
     `has_opponents`: others play some of the seats; turns in which they alone move are none of the team's.
     `denied`: calls of tools that were denied to the team; `has_tools`: its roles have any.
+    `lines`: as they were said. `places`: of each of them, in the record of the episode: there agents that speak at once
+    stand in the order in which they began, whoever was quick.
     """
 
     id: str
@@ -65,6 +67,8 @@ class EpisodeRecorder:
     scenes: list[Scene] = field(default_factory=list)
     has_tools: bool = False
     denied: int = 0
+    places: list[int] = field(default_factory=list)
+    begun: int = 0
 
     @classmethod
     def open(cls, task: Task, seed: int) -> Self:
@@ -88,24 +92,32 @@ class EpisodeRecorder:
         self.prompt_tokens += attempt.prompt_tokens
         self.completion_tokens += attempt.completion_tokens
 
-    def say(self, point: DecisionPoint, candidate: Candidate) -> None:
-        """A committed line of the conversation."""
+    def begin(self) -> int:
+        """The place of a line that is still to be said."""
+        self.begun += 1
+        return self.begun
+
+    def say(self, point: DecisionPoint, candidate: Candidate, place: int | None = None) -> None:
+        """A committed line of the conversation. `place`: that `begin` gave it; None: behind all others."""
         is_of_tools = point.flow.plan.roles[agent_of(point.agent)].spec.voice == "tools"
         self.denied += is_of_tools and candidate.payload.route == DENIED
-        self.lines.append(
-            Line(
-                turn=point.turn,
-                agent=point.agent,
-                prompt=candidate.prompt,
-                text=candidate.text,
-                failure=failure_cause(candidate.payload),
-            )
+        line = Line(
+            turn=point.turn,
+            agent=point.agent,
+            prompt=candidate.prompt,
+            text=candidate.text,
+            failure=failure_cause(candidate.payload),
         )
+        self._add(line, self.begin() if place is None else place)
+
+    def _add(self, line: Line, place: int) -> None:
+        self.lines.append(line)
+        self.places.append(place)
 
     def hear(self, turn: int, name: str, text: str) -> None:
         """A line of somebody who is not of the team; it costs nothing here, and is nobody's turn."""
         self.has_opponents = True
-        self.lines.append(Line(turn=turn, agent=name, prompt="", text=text))
+        self._add(Line(turn=turn, agent=name, prompt="", text=text), self.begin())
 
     def look(self, environment: Environment, turn: int = -1, event: str = "") -> None:
         """Keep what the world looks like now, for people."""
@@ -133,7 +145,7 @@ class EpisodeRecorder:
         self.has_tools = any(role.spec.tools for role in flow.plan.roles.values())
         for text in step.denied.values():
             self.denied += 1
-            self.lines.append(Line(turn=turn, agent=ENVIRONMENT, prompt="", text=text))
+            self._add(Line(turn=turn, agent=ENVIRONMENT, prompt="", text=text), self.begin())
         self.length += 1
         self.passes += flow.action() is None
         for (name, _), taken in zip(loops_of(flow.plan), flow.uses, strict=True):
@@ -156,7 +168,7 @@ class EpisodeRecorder:
         return Episode(
             id=self.id,
             task=self.task,
-            lines=tuple(self.lines),
+            lines=tuple(self.lines[at] for at in sorted(range(len(self.lines)), key=self.places.__getitem__)),
             rewards=self.rewards,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,

@@ -6,7 +6,7 @@ committed before the later agents are scored.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mas.algorithms.parts.rewards.names import TEAM
 from mas.algorithms.parts.rewards.terms import total_reward
@@ -15,7 +15,7 @@ from mas.core.environment import Environment, Task
 from mas.core.errors import MasError
 from mas.core.messages import Payload
 from mas.core.naming import agent_of
-from mas.core.records import Episode
+from mas.core.records import Episode, Turn
 from mas.core.seeds import derive_seed, digest
 from mas.core.tracing import in_environment
 from mas.runtime.agents import environment_step
@@ -62,20 +62,24 @@ class TreeSampler(Sampler):
             )
         except MasError as error:
             return (recorder.failed(error),)
-        return (recorder.close(environment, tuple(recorder.turns)),)
+        return (recorder.close(environment, tuple(turn for at in sorted(play.drawn) for turn in play.drawn[at])),)
 
 
 @dataclass(frozen=True, slots=True)
 class _TreePlay:
+    """`drawn`: the turns of every decision, by the order in which agents began."""
+
     sampler: TreeSampler
     recorder: EpisodeRecorder
     seed: int
+    drawn: dict[int, list[Turn]] = field(default_factory=dict)
 
     async def decide(self, point: DecisionPoint) -> Payload:
         """Draw K, score each on its own clone, record all, commit one. A role that its team freezes speaks once."""
         options, recorder = self.sampler.options, self.recorder
         is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
-        parent = recorder.parent
+        parent = next((turn.id for turn in self.drawn[max(self.drawn)] if turn.chosen), None) if self.drawn else None
+        place = recorder.begin()
         with in_environment():
             key = point.environment.state_key()
         state = digest(key, point.flow.key())
@@ -91,7 +95,7 @@ class _TreePlay:
         totals = [total_reward(terms, self.sampler.reward_options) for terms in scored]
         winner = self._winner(totals, here)
         group = decision_group(point, recorder, state)
-        turns = [
+        self.drawn[place] = [
             record_turn(
                 point,
                 candidate,
@@ -105,9 +109,7 @@ class _TreePlay:
             )
             for k, candidate in enumerate(candidates)
         ]
-        recorder.turns.extend(turns)
-        recorder.parent = turns[winner].id
-        recorder.say(point, candidates[winner])
+        recorder.say(point, candidates[winner], place)
         return candidates[winner].payload
 
     def _winner(self, totals: list[float], here: int) -> int:
