@@ -205,9 +205,9 @@ class Answering:
         for text in team.texts(message):
             await self.prompts.check(text)
         if self.kept is not None:
-            turns, is_new = await self.kept.turns(asked_of(team, message, self.request, self.key))
-            for turn in turns:
-                (self.on_cost if is_new else self.on_joined)(turn.prompt_tokens, turn.completion_tokens)
+            turns, is_new = await self.kept.turns(asked_of(team, message, self.request, self.key), self.on_cost)
+            for turn in turns if not is_new else ():
+                self.on_joined(turn.prompt_tokens, turn.completion_tokens)
             return turns
         parts = asyncio.Queue[Json | None]()
         is_told = self.request.return_messages and self.request.stream
