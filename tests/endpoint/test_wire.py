@@ -131,7 +131,7 @@ def test_messages_in_parts_and_with_the_empty_fields_that_answers_have_are_read(
         b'{"model": "a", "prompt": "\\ud83d"}',
         b'{"model": "a", "prompt": "hello", "temperature": NaN}',
         b'{"model": "a", "prompt": "hello", "top_p": 1e999}',
-    ],  # fmt: skip
+    ],
 )
 async def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
     async with client(build_app(offer(echo()))) as asking:
