@@ -140,11 +140,11 @@ class McpPage:
         client_of(scope).enter()
         with suppress(Disconnected, ClientDisconnect):
             body = await read_body(request, self._max_body)
-            parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+            parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
             async def read() -> Message:
                 """The body; then nothing comes, as the gate listens whether the client leaves."""
-                return next(parts, None) or await asyncio.Future()
+                return parts.pop() if parts else await asyncio.Future()
 
             async with self._gate.connected(receive):
                 await self.manager.handle_request(scope, read, send)
