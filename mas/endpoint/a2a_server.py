@@ -182,7 +182,10 @@ def message_text(message: Any) -> str:
         return "\n".join(part.text for part in message.parts)
     if kinds != {"data"} or len(message.parts) != 1:
         raise InvalidParamsError("a message to the team has parts with text, or one part with data")
-    return json.dumps(MessageToDict(message.parts[0].data), ensure_ascii=False)
+    try:
+        return json.dumps(MessageToDict(message.parts[0].data), ensure_ascii=False)
+    except ValueError as error:  # of a number that JSON does not have
+        raise InvalidParamsError(f"the data are not JSON: {error}") from None
 
 
 class KeptTasks:

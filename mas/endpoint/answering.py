@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,7 @@ from mas.endpoint.completions import (
 )
 from mas.endpoint.durable_requests import KeptRequests, asked_of
 from mas.endpoint.errors import Refused
+from mas.endpoint.formats import TextFormat
 from mas.endpoint.function_calls import Calling, CallReader
 from mas.endpoint.limits import PromptReader
 from mas.endpoint.models import Served
@@ -42,6 +43,13 @@ _MEMBERS_OWN = (
     "tool_choice",
 )  # fmt: skip
 """Options that a team cannot honour: its members have their own limits, and their tokens are not shown."""
+_CHANGE_NOTHING: Mapping[str, object] = {
+    "stop": (),
+    "top_k": -1,
+    "response_format": TextFormat(type="text"),
+    "tool_choice": "none",
+}
+"""Values of these that ask for nothing, beside those that they have where they are left out."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,9 +213,9 @@ class Answering:
         for text in team.texts(message):
             await self.prompts.check(text)
         if self.kept is not None:
-            turns, is_new = await self.kept.turns(asked_of(team, message, self.request, self.key))
-            for turn in turns:
-                (self.on_cost if is_new else self.on_joined)(turn.prompt_tokens, turn.completion_tokens)
+            turns, is_new = await self.kept.turns(asked_of(team, message, self.request, self.key), self.on_cost)
+            for turn in turns if not is_new else ():
+                self.on_joined(turn.prompt_tokens, turn.completion_tokens)
             return turns
         parts = asyncio.Queue[Json | None]()
         is_told = self.request.return_messages and self.request.stream
@@ -246,7 +254,7 @@ def _situation(request: CompletionRequest | ChatRequest) -> str:
     """The text that describes a team's situation: the prompt, or the last message of the user."""
     fields = type(request).model_fields
     for name in _MEMBERS_OWN:
-        if name in fields and getattr(request, name) != fields[name].default:
+        if name in fields and getattr(request, name) not in (fields[name].default, _CHANGE_NOTHING.get(name)):
             why = "its members have their own, and what they say to each other is not shown"
             raise Refused(400, f"{name} is not possible with a team: {why}", param=name, code="unsupported_option")
     if isinstance(request, CompletionRequest):

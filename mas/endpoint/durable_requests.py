@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -37,7 +37,13 @@ MAX_OPEN = 1024
 _KEY = re.compile(r"[!-~]{1,255}")
 _ASKED, _OF = "asked.", "of."
 """Begin the settings that say what was asked, and whom."""
+OnCost = Callable[[int, int], None]
+"""Told prompt and generated tokens."""
 _log = logging.getLogger(__name__)
+
+
+def _no_cost(prompt: int, generated: int) -> None:
+    """Nobody pays."""
 
 
 class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,9 +173,12 @@ class KeptRequests:
     def under_way(self) -> int:
         return len(self._open)
 
-    async def turns(self, asked: KeptRequest) -> tuple[list[TeamTurn], bool]:
+    async def turns(self, asked: KeptRequest, on_cost: OnCost = _no_cost) -> tuple[list[TeamTurn], bool]:
         """What comes of a request, and whether it was begun by this call: one that is under way is joined, and the
         result of one that is over is that of the record. It goes on when the caller is cancelled.
+
+        Args:
+            on_cost: see `TeamModel.turn`; of a request that this call begins, told also when the caller is gone.
 
         Raises:
             Refused: the key was given with another request, too much is under way, or as `TeamModel.turn`.
@@ -188,7 +197,7 @@ class KeptRequests:
         if request is None:
             if len(self._open) >= self._most:
                 raise Refused(429, f"{len(self._open)} requests to teams are under way: come again later", code="busy")
-            request = self._begin(asked)
+            request = self._begin(asked, on_cost if before is None else _no_cost)
         return await asyncio.shield(request.task), before is None
 
     async def _known(self, key: str) -> KeptRequest | None:
@@ -199,8 +208,8 @@ class KeptRequests:
                 return self._read(play)
         return None
 
-    def _begin(self, asked: KeptRequest) -> _OpenRequest:
-        task = asyncio.create_task(self._play(asked), name=f"request {asked.key}")
+    def _begin(self, asked: KeptRequest, on_cost: OnCost = _no_cost) -> _OpenRequest:
+        task = asyncio.create_task(self._play(asked, on_cost), name=f"request {asked.key}")
         task.add_done_callback(lambda done: self._ended(asked.key, done))
         self._open[asked.key] = _OpenRequest(asked, task)
         return self._open[asked.key]
@@ -212,12 +221,12 @@ class KeptRequests:
         if error is not None and not isinstance(error, Refused):
             _log.error("request %r failed", key, exc_info=error)
 
-    async def _play(self, asked: KeptRequest) -> list[TeamTurn]:
+    async def _play(self, asked: KeptRequest, on_cost: OnCost) -> list[TeamTurn]:
         """Play its turns, or go on. What failed and nobody can ask for again, or only in vain, is dropped."""
         team, settings = self._teams[asked.team], {**asked.settings, **self._of}
         seeds = seeds_from(asked.seed, asked.n)
         plays = [
-            team.turn(asked.message, seed, asked.temperature, episode=episode, settings=settings)
+            team.turn(asked.message, seed, asked.temperature, episode=episode, settings=settings, on_cost=on_cost)
             for seed, episode in zip(seeds, asked.episodes, strict=True)
         ]
         try:

@@ -8,22 +8,23 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import anyio
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mas.core.errors import ConfigError
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
-from mas.endpoint.limits import ConnectionGate, PromptReader
+from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
 from mas.endpoint.models import Served
+from mas.endpoint.request_lifecycle import read_body
 from mas.endpoint.teams import TeamModel
 from mas.tools.mcp_client import check_sdk
 
@@ -118,31 +119,42 @@ class TeamTool:
 
 
 class McpPage:
-    """An ASGI application: the page of a server over streamable HTTP, of which each request stands alone.
+    """An ASGI application: the page of a server over streamable HTTP, of which each request stands alone and ends when
+    its client leaves.
 
     Args:
         max_body: of a request, in bytes.
     """
 
-    def __init__(self, server: Any, max_body: int) -> None:
+    def __init__(self, server: Any, gate: ConnectionGate, max_body: int) -> None:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         self.manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
-        self._max_body = max_body
+        self._gate, self._max_body = gate, max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        length = Request(scope).headers.get("content-length", "")
+        request = Request(scope, receive)
+        length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > self._max_body:
             raise Refused(413, f"the body has more than {self._max_body} bytes, or does not say how many")
         client_of(scope).enter()
-        await self.manager.handle_request(scope, receive, send)
+        with suppress(Disconnected, ClientDisconnect):
+            body = await read_body(request, self._max_body)
+            parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def read() -> Message:
+                """The body; then nothing comes, as the gate listens whether the client leaves."""
+                return parts.pop() if parts else await asyncio.Future()
+
+            async with self._gate.connected(receive):
+                await self.manager.handle_request(scope, read, send)
 
 
 @asynccontextmanager
 async def mcp_route(served: Served, gate: ConnectionGate, max_seconds: float | None) -> AsyncIterator[Route]:
     """The route of the page for the first team, which works while the block runs."""
     prompts = PromptReader(served)
-    page = McpPage(TeamTool(served.teams[0], gate, prompts, max_seconds).server(), prompts.max_body)
+    page = McpPage(TeamTool(served.teams[0], gate, prompts, max_seconds).server(), gate, prompts.max_body)
     async with page.manager.run():
         yield Route(PATH, page, methods=["POST"])
 

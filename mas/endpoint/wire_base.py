@@ -19,7 +19,7 @@ def read_json(text: str | bytes) -> object:
 
     Raises:
         ValueError: it is no JSON, nests too deeply or too much, or holds half a character, which no tokenizer could
-            read.
+            read, or a number that JSON does not have (NaN, Infinity, 1e999), which no answer could repeat.
     """
     brackets = _brackets(text)
     if brackets > MOST_NESTED:
@@ -28,7 +28,7 @@ def read_json(text: str | bytes) -> object:
         read: object = json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
-    json.dumps(read, ensure_ascii=False).encode()
+    json.dumps(read, ensure_ascii=False, allow_nan=False).encode()
     return read
 
 

@@ -1,5 +1,6 @@
 """What clients sample with, by name: sampling sessions of the base, of saved weights, or of a model as it was."""
 
+import asyncio
 from dataclasses import dataclass
 
 from tinker import types
@@ -41,6 +42,7 @@ class SamplingSessions:
         self._base, self._folder, self._sessions, self._futures = base, folder, sessions, futures
         self._open: dict[str, SamplingSession] = {}
         self._joined: dict[str, int] = {}
+        self._loading = asyncio.Lock()
 
     async def create(self, request: types.CreateSamplingSessionRequest) -> str:
         """A sampling session of the base or of saved weights; the same again where its client sends the request again.
@@ -51,14 +53,11 @@ class SamplingSessions:
         session = self._sessions.open(request.session_id)
         name = f"{session.id}:sample:{request.sampling_session_seq_id}"
         self._base.check(request.base_model)
-        if (known := self._open.get(name)) is not None:
-            if known.path != request.model_path:
-                raise Refused(400, f"sampling session {name} was made of something else")
-            return name
         if request.model_path is None:
             if request.base_model is None:
                 raise RefusedRequest("neither model_path nor base_model: what is sampled from is missing")
-            self._add(SamplingSession(id=name, owner=session.id, target=SamplingTarget(is_base=True)))
+            if not self._is_open(name, None):
+                self._add(SamplingSession(id=name, owner=session.id, target=SamplingTarget(is_base=True)))
             return name
         path = CheckpointPath.read(request.model_path)
 
@@ -66,15 +65,31 @@ class SamplingSessions:
             return self._folder.load(path).weights
 
         sampling = SamplingSession(id=name, owner=session.id, target=SamplingTarget(load=load), path=request.model_path)
-        await self.hold(sampling, await self._base.in_thread(load))
+        async with self._loading:  # a request that is sent again meanwhile loads nothing
+            if not self._is_open(name, request.model_path):
+                await self.hold(sampling, await self._base.in_thread(load))
         return name
+
+    def _is_open(self, name: str, path: str | None) -> bool:
+        """Whether there is this sampling session of the base (no path) or of saved weights.
+
+        Raises:
+            Refused: it was made of something else.
+        """
+        known = self._open.get(name)
+        if known is not None and (known.path, known.target.is_base) != (path, path is None):
+            raise Refused(400, f"sampling session {name} was made of something else: give each a number of its own")
+        return known is not None
 
     async def hold(self, sampling: SamplingSession, weights: AdapterWeights) -> None:
         """Open a sampling session that begins with weights, which do not change any more.
 
         Raises:
-            RefusedRequest: too many are open. Refused: the client's session is over. EngineError: see `Samplers.hold`.
+            RefusedRequest: too many are open, or there is one of this name. Refused: the client's session is over.
+            EngineError: see `Samplers.hold`.
         """
+        if sampling.id in self._open:
+            raise RefusedRequest(f"sampling session {sampling.id} is open already: give each a number of its own")
         self._check_room()
         await self.samplers.hold(sampling.target, weights)
         try:

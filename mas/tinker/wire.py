@@ -218,7 +218,7 @@ def sample_bytes(
         numbers = [np.nan if one is None else one for one in prompt_logprobs]
         message.prompt_logprobs = np.asarray(numbers, "<f4").tobytes()
     if topk_prompt is not None:
-        message.topk_prompt_logprobs.CopyFrom(_likeliest(topk_prompt, max(map(len, topk_prompt), default=0)))
+        message.topk_prompt_logprobs.CopyFrom(_likeliest(topk_prompt, max(map(len, topk_prompt), default=0) or 1))
     return bytes(message.SerializeToString())
 
 

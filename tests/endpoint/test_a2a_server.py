@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -284,6 +285,10 @@ async def test_clients_of_the_older_protocol_are_understood_and_wrong_requests_h
         assert (await answer(rpc("tasks/cancel", id=task["id"])))["error"]["code"] == -32002
         assert (await answer(rpc("tasks/get", id="none")))["error"]["code"] == -32001
         assert (await answer(rpc("message/send", message=old("{}"))))["error"]["code"] == -32602
+        message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"goal": math.inf}}]}
+        endless = json.dumps(rpc("SendMessage", message=message)).replace("Infinity", "1e999")
+        read = (await asking.post("/a2a/rpc", content=endless, headers={"A2A-Version": "1.0"})).json()
+        assert (read["error"]["code"], "are not JSON" in read["error"]["message"]) == (-32602, True)
         assert (await answer(rpc("Surprise")))["error"]["code"] == -32601
         assert (await answer([]))["error"]["code"] == -32600
         assert (await answer(rpc("GetTask", id="1"), **{"A2A-Version": "7.0"}))["error"]["code"] == -32009

@@ -67,6 +67,22 @@ async def test_each_client_has_its_own_keys_and_pays_for_what_it_joins(tmp_path:
         assert len(served.engine.asked) == 2, "the same key of another client is another request"
 
 
+async def test_a_client_that_leaves_pays_for_its_request_which_goes_on(tmp_path: Path) -> None:
+    alice = ClientLimits(name="alice", sha256=hashlib.sha256(b"alice").hexdigest(), tokens_per_day=1)
+    headers = KEY | {"Authorization": "Bearer alice"}
+    async with life(tmp_path / "bus.sqlite", clients=[alice]) as served, client(served.app, **headers) as asking:
+        leaving = asyncio.create_task(asking.post(CHAT, json=ASKED), name="leaving")
+        asked = await open_questions(served, 2)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        for question in asked.values():
+            await answer(asking, question, "U")
+        await until(lambda: served.kept.under_way == 0)
+        assert "1 tokens a day" in problem(await asking.post(CHAT, json=ASKED), 429)["message"]
+        metrics = (await asking.get("/metrics")).text
+    assert 'mas_generated_tokens_total{model="team:judged"}' in metrics
+
+
 async def test_a_seed_that_the_client_left_out_is_the_same_when_it_comes_again(tmp_path: Path) -> None:
     body = {name: value for name, value in ASKED.items() if name != "seed"} | {"n": 2}
     answers = []

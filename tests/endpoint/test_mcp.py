@@ -1,5 +1,6 @@
 """A trained team as a tool of MCP clients, asked by the client of the SDK: over stdio and over loopback HTTP."""
 
+import asyncio
 import json
 import os
 import sys
@@ -13,13 +14,17 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
+from clients import offer, playing
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from served import serving, trained
 from tool_teams import team_with
 
+from mas.core.engine import Generation, Request
 from mas.core.errors import ConfigError
-from mas.endpoint.mcp_server import check_mcp
+from mas.endpoint import build_app, running
+from mas.endpoint.mcp_server import check_mcp, mcp_route
+from mas.testing.scripted import ScriptedEngine
 from mas.tools import ToolCall
 from mas.tools.recorded import open_tools
 
@@ -93,6 +98,48 @@ async def test_a_team_asks_a_served_team_over_http_with_its_key(run: Path, monke
         with pytest.raises(Exception, match="cannot be used"):
             async with open_tools(team_with(server, ["relay.ask_team"], "relay")):
                 pass
+
+
+class Thinking(ScriptedEngine):
+    """Never answers. `begun`, `ended`: of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: "hop", ("planner", "executor"))
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def generate(self, request: Request) -> tuple[Generation, ...]:
+        self.begun.set()
+        try:
+            await asyncio.Future()
+        finally:
+            self.ended.set()
+        raise AssertionError
+
+
+async def test_a_client_that_leaves_ends_its_call() -> None:
+    engine = Thinking()
+    async with playing(engine, chats=True) as team:
+        served = offer(engine, teams=[team])
+        app = build_app(served)
+        arguments = {"situation": json.loads(team.example)}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "ask_team", "arguments": arguments},
+        }
+        accepts = {"Accept": "application/json, text/event-stream"}
+        async with mcp_route(served, app.state.gate, None) as route:
+            app.router.routes.append(route)
+            async with running(app, drain_s=0) as url, httpx.AsyncClient(base_url=url) as asking:
+                leaving = asyncio.create_task(asking.post("/mcp", json=call, headers=accepts), name="leaving")
+                async with asyncio.timeout(20):
+                    await engine.begun.wait()
+                    assert app.state.gate.running == 1
+                    leaving.cancel()
+                    await engine.ended.wait()
+                    while app.state.gate.running:  # noqa: ASYNC110 - nothing tells
+                        await asyncio.sleep(0.005)
 
 
 def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:

@@ -143,6 +143,21 @@ async def test_what_is_not_possible_is_refused_by_name(more: dict[str, Any], par
     assert not engine.requests
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@pytest.mark.parametrize("stream", ["true", "false"])
+async def test_a_schema_with_a_number_that_json_does_not_have_is_refused_before_anything_is_asked(
+    number: str, stream: str
+) -> None:
+    engine = ScriptedEngine(lambda *_: "x", ("a",))
+    tool = f'{{"type": "function", "name": "f", "parameters": {{"default": {number}}}}}'
+    async with client(build_app(offer(engine))) as asking:
+        body = f'{{"model": "a", "input": "hi", "stream": {stream}, "tools": [{tool}]}}'
+        answer = await asking.post("/v1/responses", content=body, headers={"content-type": "application/json"})
+        assert "JSON" in problem(answer, 400)["message"]
+        assert (await asking.get("/health")).status_code == 200
+    assert not engine.requests
+
+
 class Failing(ScriptedEngine):
     """Streams one character, and fails."""
 

@@ -231,6 +231,16 @@ async def test_what_members_have_of_their_own_cannot_be_asked_of_a_team(more: di
     assert error["param"] in more
 
 
+@pytest.mark.parametrize(
+    "more", [{"stop": []}, {"top_k": -1}, {"response_format": {"type": "text"}}, {"tools": [], "tool_choice": "none"}]
+)
+async def test_what_changes_nothing_can_be_asked_of_a_team(more: dict[str, Any]) -> None:
+    engine = ScriptedEngine(member)
+    async with playing(engine) as model, client(build_app(offer(engine, teams=[model]))) as asking:
+        answer = await asking.post("/v1/chat/completions", json=asked("plan_path", SITUATION, **more))
+    assert answer.status_code == 200, answer.text
+
+
 async def test_a_conversation_without_a_user_is_no_situation() -> None:
     engine = ScriptedEngine(member)
     async with playing(engine) as model, client(build_app(offer(engine, teams=[model]))) as asking:

@@ -91,6 +91,8 @@ def test_log_probabilities_of_a_prompt_are_the_models(sampler: tinker.SamplingCl
     (one,) = both.sequences
     assert one.topk_logprobs is not None
     assert [len(found or ()) for found in one.topk_logprobs] == [2, 2]
+    short = sampler.sample(prompt([40]), 1, types.SamplingParams(max_tokens=1), True, topk_prompt_logprobs=3).result()
+    assert short.prompt_logprobs == short.topk_prompt_logprobs == [None]
 
 
 def test_limits_of_sampling_and_stops_are_those_asked_for(sampler: tinker.SamplingClient, base: BaseModel) -> None:

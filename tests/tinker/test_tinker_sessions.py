@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,31 @@ def test_a_request_that_is_sent_again_is_carried_out_once(server: RunningTinker,
     assert futures[0] == futures[1]
     answers = [fetched(http, futures[0]["request_id"], PROTO["Content-Type"]).content for _ in range(2)]
     assert answers[0] == answers[1]  # unseeded: drawn twice they would differ
+
+
+def test_a_sampling_session_stays_what_it_was_made_of(server: RunningTinker, http: httpx.Client) -> None:
+    session, samplers = session_of(http), server.service.samplers
+    model, open_ = model_of(http, server.base, session), server.service.sampling.get
+
+    def saved(number: int, **more: Any) -> dict[str, Any]:
+        asked = {"model_id": model, "seq_id": number, **more}
+        found: dict[str, Any] = fetched(
+            http, http.post("/save_weights_for_sampler", json=asked).json()["request_id"]
+        ).json()
+        return found
+
+    name = saved(1, sampling_session_seq_id=1)["sampling_session_id"]
+    target, version = open_(name).target, open_(name).target.version
+    assert "is open already" in saved(2, sampling_session_seq_id=1, kind="inflight")["error"]
+    asked = {"session_id": session, "sampling_session_seq_id": 1, "base_model": server.base}
+    assert "made of something else" in http.post("/create_sampling_session", json=asked).json()["detail"]
+    assert (open_(name).target, target.version) == (target, version)
+    asked |= {"sampling_session_seq_id": 2, "model_path": saved(3, path="first")["path"]}
+    before = len(samplers._held)
+    with ThreadPoolExecutor(4) as pool:  # the SDK sends it again where the answer takes long
+        answers = list(pool.map(lambda _: http.post("/create_sampling_session", json=asked).json(), range(4)))
+    assert {answer["sampling_session_id"] for answer in answers} == {f"{session}:sample:2"}
+    assert len(samplers._held) == before + 1
 
 
 def test_requests_of_a_model_are_carried_out_in_the_order_of_their_numbers(
