@@ -114,7 +114,7 @@ class ZeroVarianceWatch:
 
         A team that solves every task has nothing to compare either, and gets no warning.
         """
-        flat, unread = [], []
+        flat, unread = list[str](), list[str]()
         for role, values in metrics["roles"].items():
             compared = values["groups"] - values["groups_single"]
             is_unread = values["failures"] > _UNREAD
