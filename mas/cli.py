@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from mas.core.errors import (
     CallExpired,
     CallFailed,
+    ConfigError,
     EngineLost,
     EnvironmentFault,
     Halted,
@@ -246,6 +247,27 @@ class MasCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        params = self.get_params(ctx)
+        if any("OVERRIDES" in str(param.metavar) for param in params):
+            _check_dashes(args, {name for param in params for name in (*param.opts, *param.secondary_opts)})
+        return super().parse_args(ctx, args)
+
+
+def _check_dashes(args: list[str], options: set[str]) -> None:
+    """Refuse a key of the configuration that is written as an option, as `--steps 20`."""
+    for arg in args:
+        name, _, value = arg.partition("=")
+        if not name.startswith("--") or name in options:
+            continue
+        from mas.config.checks import keys_named  # loads the options, which help does without
+        from mas.config.load import GROUPS
+
+        word = name.removeprefix("--").replace("-", "_")
+        if keys := [word] if word in GROUPS else keys_named(word):
+            meant = " or ".join(f"{key}={value or 'VALUE'}" for key in keys)
+            raise ConfigError(f"{name} is no option of this command, but a key: write {meant}, without dashes")
 
 
 class MasGroup(TyperGroup):

@@ -5,7 +5,7 @@ Keys that change nothing beside the other values are refused where somebody sets
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
@@ -49,6 +49,18 @@ def describe(detail: ErrorDetails) -> str:
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
 
 
+def describe_option(section: str, detail: ErrorDetails, names: Iterable[str]) -> str:
+    """One problem of the options that a scenario or an algorithm has of its own, as one sentence or two.
+
+    Args:
+        section: where they stand, such as `scenario.options`. names: all that there are.
+    """
+    place = (*section.split("."), *detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return f"no key {_dotted(place)!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), names)}"
+    return describe({**detail, "loc": place})
+
+
 def is_bridged(name: str) -> bool:
     """Whether a name begins as the id of a bridge does, `open_spiel:...`; other names with a colon are code."""
     return name.partition(":")[0] in BRIDGES
@@ -62,16 +74,24 @@ def bridged_id(name: str) -> str:
     )
 
 
+def keys_named(name: str) -> list[str]:
+    """The keys with this dotted name or with this last part, such as `train.steps` for `steps`; the shortest first."""
+    found = [key for key in _keys(Config) if name in (key, key.rpartition(".")[2])]
+    return sorted(found, key=lambda key: key.count("."))
+
+
 def unknown_key(place: Sequence[int | str], value: object) -> str:
     """The sentence for a key that does not exist."""
     model, name = _model_at(place[:-1]), str(place[-1])
     while place and place[0] not in Config.model_fields and len(place) > 1:
         place, model = place[:1], Config
         name = str(place[0])
-    meant = [key for key in _keys(Config) if key.rpartition(".")[2] == name]
+    meant = keys_named(name)
     near = get_close_matches(name, model.model_fields, n=1, cutoff=0.6)
-    elsewhere = f" The key {name!r} exists as {' and '.join(map(repr, meant))}." if meant and not near else ""
-    return f"no key {_dotted(place)!r} (value {_shown(value)}).{elsewhere} {did_you_mean(name, model.model_fields)}"
+    possible = did_you_mean(name, model.model_fields)
+    if meant and not near:
+        possible = f"Did you mean {' or '.join(map(repr, meant))}?"
+    return f"no key {_dotted(place)!r} (value {_shown(value)}). {possible}"
 
 
 def _model_at(place: Sequence[int | str]) -> type[BaseModel]:

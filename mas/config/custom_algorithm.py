@@ -13,9 +13,9 @@ from mas.algorithms.parts.advantages.pipeline import AdvantageOptions
 from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.registry import find_algorithm
+from mas.config.checks import describe_option
 from mas.config.owned import check_places, place
 from mas.core.errors import ConfigError, MasError, TrainingError
-from mas.core.naming import did_you_mean
 from mas.core.options import Options
 
 COMPARING = ("baseline", "scale", "single", "decay", "components", "strata", "tree")
@@ -122,12 +122,8 @@ def options_of(found: Algorithm[Any], name: str, values: Mapping[str, Any]) -> O
     try:
         options: Options = found.options(**values)
     except ValidationError as error:
-        problems = []
-        for problem in error.errors():
-            key = ".".join(map(str, problem["loc"]))
-            hint = f" {did_you_mean(key, found.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            whole = f"algorithm.options.{key}" if key else "algorithm.options"
-            problems.append(f"{whole}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+        names = found.options.model_fields
+        problems = [describe_option("algorithm.options", problem, names) for problem in error.errors()]
         raise ConfigError(f"algorithm {name!r}: " + " ".join(problems)) from error
     return options
 

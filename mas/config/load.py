@@ -148,7 +148,11 @@ def parse_override(text: str) -> Override:
         if not override.key_or_group:
             raise ValueError("no key")
     except (HydraException, ValueError) as error:
-        raise ConfigError(f"{text!r} is not of the form key=value, such as train.steps=20 or run_dir='a, b'") from error
+        meant = [f"{group}={text}" for group in GROUPS if text in presets(group)]
+        hint = f". Did you mean {' or '.join(meant)}?" if meant else ""
+        raise ConfigError(
+            f"{text!r} is not of the form key=value, such as train.steps=20 or run_dir='a, b'{hint}"
+        ) from error
     if override.is_delete():
         raise ConfigError(f"{text!r}: nothing can be deleted; set the key to another value, or to null")
     if override.package is not None or "/" in override.key_or_group:
@@ -176,6 +180,8 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         is_own = is_code(value) if group == "algorithm" else group == "scenario" and ":" in value
         if value not in possible and value not in offered and not is_own:
             hint = instead_of(value, offered) if group == "algorithm" else did_you_mean(value, {*possible, *offered})
+            if group == "scenario" and value.endswith(".py"):
+                hint = f"Name the class in the file: scenario={value}:CLASS"
             raise ConfigError(f"{group}={value}: no such {group}. {hint}")
         choices[group] = value
     named = _named(parsed, "algorithm")

@@ -126,8 +126,13 @@ def join_problems(spec: TeamSpec) -> list[str]:
             continue
         branches = dict.fromkeys(edge.source for edge in spec.edges if edge.target == name and edge.loop is None)
         found = f"{len(branches)} ({', '.join(branches)})" if branches else "none"
+        looped = [edge for edge in spec.edges if edge.target == name and edge.loop is not None]
+        uncounted = ", without the edges with 'loop', which are not waited for" if looped else ""
         if isinstance(join.need, int) and join.need > max(len(branches), 1):
-            problems.append(f"the join of {name!r} needs {join.need} branches, but there are {found}; lower 'need'")
+            verb = "is" if len(branches) < 2 else "are"
+            problems.append(
+                f"the join of {name!r} needs {join.need} branches, but there {verb} {found}{uncounted}; lower 'need'"
+            )
         if join.timeout_s is not None and len(branches) < 2:
             problems.append(
                 f"the join of {name!r} has timeout_s: {join.timeout_s:g}, but waits for nothing: its branches are "

@@ -54,6 +54,11 @@ def open_world(name: str) -> LeagueWorld:
         open_bridge(name)
         return LeagueWorld(name, lambda: open_bridge(name))
     kind = kind.partition(",")[0]
+    if kind.endswith(".py"):
+        raise ConfigError(
+            f"--game {name}: a league opens games by name, and no class of a file: offer yours by an entry point, as "
+            "docs/league.md shows, and write its name"
+        )
     options = full_options(ScenarioOptions(name=kind, options=_options(kind, name.removeprefix(kind).lstrip(":,"))))
     scenario = build_scenario(options)
     seats = scenario.environment().spec.seats

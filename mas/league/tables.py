@@ -135,15 +135,16 @@ def verdict_line(name: str, verdict: GateVerdict) -> str:
 
 def lineage(members: Sequence[LeagueMember], game: str) -> Grid:
     """All members in the order in which they came, and from whom they descend."""
-    grid = Grid(title=f"{len(members)} members: {game}", caption="*: the best one", box=SIMPLE_HEAD, pad_edge=False)
+    title = f"{len(members)} members: {game}"
+    grid = Grid(title=title, caption="*: the best one", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     grid.add_column("")
     grid.add_column("member", overflow="fold", min_width=8)
-    grid.add_column("parent", overflow="fold")
+    grid.add_column("parent", overflow="fold", min_width=6)
     for column in ("generation", "step"):
-        grid.add_column(column, justify="right")
-    grid.add_column("gate", no_wrap=True)
-    grid.add_column("games", justify="right")
-    grid.add_column("source", overflow="fold")
+        grid.add_column(column, justify="right", no_wrap=True)
+    grid.add_column("gate", min_width=15)  # breaks before its interval where the screen is narrow
+    grid.add_column("games", justify="right", no_wrap=True)
+    grid.add_column("source", overflow="fold", min_width=12)
     best = best_of(members)
     for one in members:
         generation = str(len(ancestors(members, one.name)))

@@ -100,4 +100,5 @@ def _points(run: Sequence[Mapping[str, Any]], metric: str, x: str) -> Points:
 
 def _no_points(runs: Sequence[Sequence[Mapping[str, Any]]], metric: str, x: str) -> ConfigError:
     known = {key for run in runs for line in run for key in flatten(line)}
-    return ConfigError(f"No value of {metric!r} over {x!r} that all runs have. {did_you_mean(metric, known)}")
+    beside = {key for key in known if key.partition("/")[0] == metric.partition("/")[0]}  # of all there are a hundred
+    return ConfigError(f"No value of {metric!r} over {x!r} that all runs have. {did_you_mean(metric, beside or known)}")

@@ -157,7 +157,10 @@ def _play_game(asked: PlayRequest, environment: Environment, expert: Script | No
     from mas.person.seats import SeatPlay, seats_of
 
     if asked.others == "model" or asked.run_dir is not None or asked.is_sampled:
-        raise ConfigError("no model takes a seat of a game: --others random or --others expert, without --run")
+        raise ConfigError(
+            "no model takes a seat of a game: --others random or --others expert, without --run. Against a trained "
+            "player: enter its run into a league (mas league enter), and play there with mas studio --play"
+        )
     people = seats_of(environment, asked.people)
     _check_needed(asked, are_others=len(people) < len(environment.spec.seats))
     others = random_script if asked.others != "expert" else _expert(environment.spec.name, expert)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from mas.config.checks import bridged_id, is_bridged
+from mas.config.checks import bridged_id, describe_option, is_bridged
 from mas.config.options import ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
@@ -106,10 +106,6 @@ def build_scenario(options: ScenarioOptions) -> Scenario:
     try:
         return entry.build(entry.options(**options.options))
     except ValidationError as error:
-        problems = []
-        for problem in error.errors():
-            key = ".".join(("options", *map(str, problem["loc"])))
-            name = key.partition(".")[2]
-            hint = f" {did_you_mean(name, entry.options.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            problems.append(f"scenario.{key}: {problem['msg'].removeprefix('Value error, ')}.{hint}")
+        names = entry.options.model_fields
+        problems = [describe_option("scenario.options", problem, names) for problem in error.errors()]
         raise ConfigError(f"scenario {options.name!r}: " + " ".join(problems)) from error

@@ -300,7 +300,8 @@ def load_class(name: str) -> type:
     kind = members.get(attribute)
     if not isinstance(kind, type):
         classes = [key for key, value in members.items() if isinstance(value, type) and not key.startswith("_")]
-        raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, classes)}")
+        written = [key for key in classes if members[key].__module__ == members["__name__"]]
+        raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, written or classes)}")
     if (
         not _is_whole(kind)
         and not is_tool_class(kind)

@@ -99,7 +99,10 @@ class EnvironmentContract:
 
     def test_tasks_differ(self) -> None:
         starts = {self.started(number).state_key() for number in range(40)}
-        assert len(starts) > 20 if self.tasks_differ else len(starts) == 1
+        if self.tasks_differ:
+            assert len(starts) > 20, f"40 tasks begin in {len(starts)} states; more than 20 expected"
+        else:
+            assert len(starts) == 1, f"40 tasks begin in {len(starts)} states; one expected"
 
     def test_observing_changes_nothing(self) -> None:
         for number in range(TASKS):
@@ -165,7 +168,7 @@ class EnvironmentContract:
             with pytest.raises(EnvironmentFault):
                 environment.step(actions)
 
-    def test_an_unknown_view_and_a_missing_reset_are_faults(self) -> None:
+    def test_an_unknown_view_a_missing_reset_and_a_bad_snapshot_are_faults(self) -> None:
         with pytest.raises(EnvironmentFault):
             self.started(0).observe("no such view")
         environment = self.make_environment()

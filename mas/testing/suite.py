@@ -7,8 +7,10 @@ for finding in properties(MySuite()):
 import ast
 import itertools
 import linecache
+import sysconfig
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -16,6 +18,7 @@ import msgspec
 
 from mas.core.errors import MasError
 
+_NOT_THE_USERS = (Path(__file__).parents[1], *map(Path, (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))))
 _LONGEST = 160
 """Characters of a value in a reason."""
 
@@ -58,11 +61,21 @@ def _run(test: Callable[..., object]) -> None:
 def _reason(error: Exception) -> str:
     """One line: an error's text, or the assertion that failed with what its names stand for."""
     if isinstance(error, AssertionError):
-        stands = _last_assertion(error.__traceback__)
-        text = str(error).strip()
-        return ": ".join(filter(None, (text, stands))) or "an assertion failed"
-    kind = "" if isinstance(error, MasError) else f"{type(error).__name__}: "
-    return " ".join(f"{kind}{error}".split())
+        return str(error).strip() or _last_assertion(error.__traceback__) or "an assertion failed"
+    if isinstance(error, MasError):
+        return " ".join(str(error).split())
+    return " ".join(f"{type(error).__name__}: {error}{_place(error.__traceback__)}".split())
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The last line on the way to an error that is neither of mas nor of an installed package: a user's."""
+    place = ""
+    while traceback is not None:
+        code, file = traceback.tb_frame.f_code, Path(traceback.tb_frame.f_code.co_filename)
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in _NOT_THE_USERS):
+            place = f" ({file.name}, line {traceback.tb_lineno}, in {code.co_name})"
+        traceback = traceback.tb_next
+    return place
 
 
 def _last_assertion(traceback: TracebackType | None) -> str:

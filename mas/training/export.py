@@ -42,7 +42,7 @@ def check_export(setup: Setup, tasks: int, out: Path) -> None:
     if setup.algorithm.update != "preference":
         raise ConfigError(
             f"algorithm {setup.algorithm.name!r} has no preferences; name one that has: --algorithm dpo or "
-            "--algorithm malt"
+            "--algorithm malt. (Trained adapters need no export: they are PEFT directories in adapters/ of the run.)"
         )
     if isinstance(scenario, Finite) and tasks > scenario.size("train"):
         raise ConfigError(f"--tasks {tasks}: scenario {scenario.name!r} has {scenario.size('train')} training tasks")

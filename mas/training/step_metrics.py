@@ -32,6 +32,8 @@ from mas.training.updates.update import UpdateResult
 Metrics = dict[str, float]
 PATIENCE = 5
 """Steps in a row after which the user is told."""
+_UNREAD = 0.95
+"""Share of a role's outputs that do not parse above which that is why there is nothing to compare."""
 
 
 def step_metrics(
@@ -112,21 +114,29 @@ class ZeroVarianceWatch:
 
         A team that solves every task has nothing to compare either, and gets no warning.
         """
-        fallen = []
+        flat, unread = list[str](), list[str]()
         for role, values in metrics["roles"].items():
             compared = values["groups"] - values["groups_single"]
-            is_flat = values["is_trained"] and 0 < compared == values["groups_zero_variance"]
+            is_unread = values["failures"] > _UNREAD
+            is_idle = is_unread or compared == values["groups_zero_variance"]
+            is_flat = values["is_trained"] and compared > 0 and is_idle
             self._flat[role] = self._flat.get(role, 0) + 1 if is_flat else 0
             if self._flat[role] == PATIENCE and metrics["success"] < 1:
-                fallen.append(role)
-        if not fallen:
-            return None
-        names = ", ".join(fallen)
-        return (
-            f"{names}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid the same. More "
-            "candidates, a higher temperature, tasks replaced as algorithm=dapo does, or easier tasks give them "
-            "something to learn."
-        )
+                (unread if is_unread else flat).append(role)
+        found = []
+        if unread:
+            found.append(
+                f"{', '.join(unread)}: nothing to compare for {PATIENCE} steps, as outputs do not parse (failures "
+                f"above {_UNREAD}). Constrain them to what the role may say (constraint: {{one_of: [...]}} in the "
+                "team's file), or take a model that knows the form."
+            )
+        if flat:
+            found.append(
+                f"{', '.join(flat)}: nothing to compare for {PATIENCE} steps, as all candidates of a group are paid "
+                "the same. More candidates, a higher temperature, tasks replaced as algorithm=dapo does, or easier "
+                "tasks give them something to learn."
+            )
+        return " ".join(found) or None
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,6 +69,7 @@ def test_what_has_no_preferences_is_refused(run: Path, mas: Mas, tmp_path: Path)
     refused = mas("export", str(run), "--algorithm", "at_grpo", "--out", str(tmp_path / "out"))
     assert refused.code == 2
     assert "has no preferences; name one that has: --algorithm dpo" in refused.err
+    assert "adapters need no export: they are PEFT directories" in refused.err
     idle = mas("export", str(run), "learner.lr=0.1", "--out", str(tmp_path / "out"))
     assert "no effect on `mas export`" in idle.err
     assert not (tmp_path / "out").exists()

@@ -68,7 +68,7 @@ def stored(directory: Path, **changed: Any) -> Path:
         (["algorithm=parallel_grpo", "algorithm.options.refill=1"], "has no options of its own"),
         (["algorithm=dapo", "algorithm.options.refil=1"], "Did you mean 'refill'"),
         (["algorithm=dapo", "algorithm.options.refill=-1"], "algorithm.options.refill=-1 is not possible"),
-        (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin: Field required"),
+        (["algorithm=dapo", "algorithm.options.length.most=8"], "algorithm.options.length.margin must be set"),
         (
             [
                 "algorithm=dapo",

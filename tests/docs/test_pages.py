@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -22,6 +23,7 @@ from mas.bus.journal import Journal
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
+from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
@@ -35,7 +37,9 @@ from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.scenarios.measure import measure
+from mas.testing.environment import EnvironmentContract
 from mas.testing.scripted import ScriptedEngine
+from mas.testing.suite import properties
 from mas.training.saved import initial_adapters
 from mas.training.session import open_team
 
@@ -270,6 +274,33 @@ def test_the_short_example_scenario_passes_its_contract_and_its_expert_is_right(
         compile_team(spec, build_roles(spec))
     with pytest.raises(ConfigError, match="'prices' has no demonstrations"):
         next(scenario.demonstrations(0, expert=True))
+
+
+def test_the_game_on_the_page_on_leagues_keeps_its_contract_and_teaches_legal_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [block for language in ("python", "yaml") for block in blocks("docs/league.md", language) if block.file]
+    for block in found:
+        path = tmp_path / str(block.file)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block.text)
+    monkeypatch.syspath_prepend(tmp_path)
+    game = importlib.import_module("nim")
+
+    class Suite(EnvironmentContract):
+        def make_environment(self) -> Environment:
+            made: Environment = game.Nim()
+            return made
+
+        def task(self, number: int) -> Task:
+            return Task(id=f"train-{number}", seed=number)
+
+    assert [one for one in properties(Suite()) if one.why] == []
+    scenario = game.ENTRY.build(game.ENTRY.options())
+    roles = build_roles(scenario.teams["team"])
+    for prompt, said in islice(scenario.demonstrations(0, expert=False), 100):
+        assert 1 <= int(said.rstrip("\n")) <= int(prompt.strip("N>"))
+        assert roles["player_0"].parse(said.rstrip("\n")).kind == "action"
 
 
 def test_the_example_scenarios_package_holds_its_modules_its_teams_and_its_entry() -> None:

@@ -3,9 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from mas.testing.environment import EnvironmentContract
+from mas.testing.suite import held
 
 Mas = Callable[..., Any]
 
@@ -75,6 +79,23 @@ def test_a_reward_that_is_no_number_fails_where_it_is_paid(mas: Mas, folder: Pat
     assert "bits.py:Bits: every team plays to the end and is paid finite rewards: " in ran.out
     assert "step returned nan" in ran.out
     assert "ok  " not in ran.out
+
+
+def test_an_error_that_is_none_of_mas_is_placed_in_the_users_file() -> None:
+    def parse() -> None:
+        json.loads("{")
+
+    why = held("it can be read", parse).why or ""
+    assert why.startswith("JSONDecodeError: Expecting property name")
+    assert why.endswith(f"(test_check.py, line {parse.__code__.co_firstlineno + 1}, in parse)")
+
+
+def test_tasks_that_begin_alike_are_counted() -> None:
+    class Alike(EnvironmentContract):
+        def started(self, number: int) -> Any:
+            return SimpleNamespace(state_key=lambda: "the same")
+
+    assert held("tasks differ", Alike().test_tasks_differ).why == "40 tasks begin in 1 states; more than 20 expected"
 
 
 def test_a_role_that_raises_fails_and_the_reason_is_named(mas: Mas, folder: Path) -> None:

@@ -1,11 +1,13 @@
 """The pool: who is let in, from whom they descend, what is kept of them, and what they forget."""
 
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from mas.cli import app
@@ -15,6 +17,7 @@ from mas.league.match import LeagueMember, PlayedGame
 from mas.league.pool import ancestors, best_of, judge, points_at_gate
 from mas.league.store import LeagueStore
 from mas.league.stored_sources import accesses_of_player
+from mas.league.tables import lineage
 from mas.league.tournament import gauntlet
 from mas.observe.significance import mean_interval, wilson
 
@@ -119,6 +122,18 @@ def test_lineage_goes_back_to_the_first() -> None:
     assert ancestors(tree, "a") == []
     with pytest.raises(ConfigError, match="no member 'e'"):
         ancestors(tree, "e")
+
+
+def test_a_lineage_can_be_read_on_80_columns() -> None:
+    gate = {"payoff": -0.2, "low": -0.67, "high": 0.27, "games": 20.0}
+    late = LeagueMember(name="late", source="run:pool.members/late", parent="early", step=20, notes=gate)
+    console = Console(width=80, file=StringIO())
+    with console.capture() as shown:
+        console.print(lineage([member("early"), late], "two_player:kuhn_poker"))
+    rows = [line.split() for line in shown.get().splitlines() if line.strip(" ─")]
+    assert ["member", "parent", "generation", "step", "gate", "games", "source"] in rows
+    assert rows[-3][:-1] == ["late", "early", "1", "20", "payoff", "-0.20", "20"]
+    assert rows[-3][-1] + rows[-2][-1] == "run:pool.members/late"
 
 
 def test_a_gauntlet_is_fair_and_has_no_other_games() -> None:

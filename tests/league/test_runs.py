@@ -276,6 +276,7 @@ async def test_a_solved_game_wins_of_the_untrained_in_a_scenario_too(tmp_path: P
         ("two_player:kuhn_poker,trys=2", "Did you mean 'tries'"),
         ("relay", r"relay has one seat \(team\), a league needs several"),
         ("relay:3", "write OPTION=VALUE"),
+        ("nim.py:Nim", "no class of a file: offer yours by an entry point"),
         ("questions,path=d.jsonl,reward=evil.py:score", "reward names code, which the id of a game cannot"),
         ("two_player:kuhn_poker,tries=!!binary Mw==", "the tag !!binary is not read here"),
     ],

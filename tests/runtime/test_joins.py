@@ -203,7 +203,7 @@ def test_a_join_that_means_nothing_is_refused(join: object, said: str) -> None:
     ("joins", "said"),
     [
         ({"j": 4}, "the join of 'j' needs 4 branches, but there are 3 (a, b, c); lower 'need'"),
-        ({"done": 2}, "the join of 'done' needs 2 branches, but there are 1 (j); lower 'need'"),
+        ({"done": 2}, "the join of 'done' needs 2 branches, but there is 1 (j); lower 'need'"),
         (
             {"a": {"timeout_s": 2}},
             "the join of 'a' has timeout_s: 2, but waits for nothing: its branches are 1 (start)",

@@ -277,7 +277,7 @@ def test_problems_within_a_team_are_named_with_their_place(tmp_path: Path) -> No
             {"edges": [*WITHIN["edges"], {"source": "judge", "target": "solve.writer"}]},
             "edge 'judge -> solve.writer' leads into or out of the middle of a team; name the team itself",
         ),
-        ({"joins": {"solve": 3}}, "the join of 'solve' needs 3 branches, but there are 1 (start)"),
+        ({"joins": {"solve": 3}}, "the join of 'solve' needs 3 branches, but there is 1 (start)"),
         ({"output": "solver"}, "'output' names the unknown agent 'solver'"),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_metric_that_one_run_lacks_is_refused_with_the_run_and_the_nearest(tmp
     runs = [read_run(make_run(tmp_path / "a"))]
     assert learning_curves(runs, metric="roles/planner/reward")[0].series[0].ys == (1.0, 1.0)
     with pytest.raises(
-        ConfigError, match=r"/a: No value of 'roles/planer/reward' .* Did you mean 'roles/planner/reward'"
+        ConfigError, match=r"/a: No value of 'roles/planer/reward' .* Did you mean 'roles/planner/reward'.*: 'roles/"
     ):
         learning_curves(runs, metric="roles/planer/reward")
     with pytest.raises(ConfigError, match=r"no x axis 'token'. Did you mean 'tokens'"):

@@ -8,9 +8,11 @@ from mas.config.load import load_config
 from mas.training.step_metrics import PATIENCE, ZeroVarianceWatch, flat_share
 
 
-def role(groups: int, flat: int, *, single: int = 0, is_trained: bool = True) -> dict[str, float]:
+def role(
+    groups: int, flat: int, *, single: int = 0, is_trained: bool = True, failures: float = 0.0
+) -> dict[str, float]:
     counts = {"groups": groups, "groups_single": single, "groups_zero_variance": flat}
-    return counts | {"is_trained": float(is_trained)}
+    return counts | {"is_trained": float(is_trained), "failures": failures}
 
 
 def step(success: float = 0.5, **roles: Any) -> dict[str, Any]:
@@ -33,6 +35,17 @@ def test_a_role_is_named_once_after_flat_steps_in_a_row() -> None:
     assert text is not None
     assert text.startswith("planner: nothing to compare")
     assert "executor" not in text
+
+
+def test_a_role_whose_outputs_do_not_parse_is_told_so() -> None:
+    watch = ZeroVarianceWatch()
+    mute = step(0.0, planner=role(4, 4), feedback=role(4, 4, failures=1.0), verifier=role(4, 3, failures=0.998))
+    texts = [watch.warning(mute) for _ in range(PATIENCE)]
+    assert texts[: PATIENCE - 1] == [None] * (PATIENCE - 1)
+    about_form, _, about_pay = (texts[-1] or "").partition(" planner: ")
+    assert about_form.startswith("feedback, verifier: nothing to compare for 5 steps, as outputs do not parse")
+    assert "constraint" in about_form
+    assert "paid the same" in about_pay
 
 
 def test_one_group_to_learn_from_begins_the_count_anew() -> None:

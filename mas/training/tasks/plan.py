@@ -233,7 +233,7 @@ class TaskPlan:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"the task source cannot go on from the checkpoint: {error}; restore what train.tasks, its scenarios "
-                "and their files were, or train a new run elsewhere"
+                "and their files (questions, a reward function) were, or train a new run elsewhere"
             ) from error
 
     def metrics(self) -> dict[str, Any]:
