@@ -70,7 +70,7 @@ CORE: dict[str, tuple[str, ...]] = {
     "bus/mqtt/outgoing.py": MQTT,
     "bus/mqtt/receiver.py": MQTT,
     "bus/mqtt/received.py": MQTT,
-    "serving/store.py": ("serving/test_store.py", "serving/test_engine_contract.py"),
+    "serving/store.py": ("serving/test_store.py", "serving/test_canary.py", "serving/test_engine_contract.py"),
     "graph/check.py": ("graph", "runtime/test_joins.py"),
 }
 """A file of mas -> the tests that are about it, those of its own first."""
