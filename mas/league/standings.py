@@ -7,11 +7,12 @@ Ratings are those of OpenSkill's Plackett-Luce model (Weng and Lin 2011).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from random import Random
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
-from openskill.models import PlackettLuce
+from openskill.models import PlackettLuce, PlackettLuceRating
 
 from mas.league.match import PlayedGame
 from mas.league.meta import alpha_rank, is_zero_sum, solve
@@ -22,6 +23,8 @@ CYCLIC = 0.5
 """Above this share ratings say less than they hide."""
 SURE = 0.01
 """Circles that luck would make more often than this are not told."""
+_ORDERS, _UPDATES = 20, 40_000
+"""Orders of all games that ratings are means over, and the most games in all of them together."""
 Correction = Callable[[Sequence[float]], list[float]]
 """p values of a family of tests -> corrected ones."""
 Order = Literal["rating", "payoff"]
@@ -69,7 +72,11 @@ class Rating:
 
 
 def rate(players: Sequence[str], played: Iterable[tuple[Sequence[str], Sequence[float]]]) -> dict[str, Rating]:
-    """Ratings after all games, taken in the order given.
+    """Ratings after all games, whatever their order.
+
+    OpenSkill takes games one after the other, so that the last ones weigh most: among equals whoever won them would
+    lead. Players of a tournament do not change meanwhile, so ratings are means over random orders of all games: up to
+    `_ORDERS` of them, as many as `_UPDATES` allows.
 
     A rating is one number for each player: where A beats B, B beats C and C beats A it misleads; see `cyclic_share`
     and `mas.league.meta`.
@@ -79,17 +86,30 @@ def rate(players: Sequence[str], played: Iterable[tuple[Sequence[str], Sequence[
             left out.
         played: of each game the players by seat and what each got; more is better, equal is a draw.
     """
+    games = sorted(
+        (tuple(seated), tuple(returns))
+        for seated, returns in played
+        if len(set(seated)) == len(seated) and set(seated) <= set(players)
+    )
+    random = Random(0)
+    orders = max(1, min(_ORDERS, _UPDATES // max(1, len(games))))
+    found = [_rated_in_order(players, random.sample(games, len(games))) for _ in range(orders)]
+    return {
+        name: Rating(fmean(one[name].mu for one in found), fmean(one[name].sigma for one in found)) for name in players
+    }
+
+
+def _rated_in_order(
+    players: Sequence[str], games: Iterable[tuple[Sequence[str], Sequence[float]]]
+) -> dict[str, PlackettLuceRating]:
     model = PlackettLuce()
     found = {name: model.rating(name=name) for name in players}
-    for seated, returns in played:
-        if len(set(seated)) == len(seated) and all(name in found for name in seated):
-            # A rank is a place: 0 for the best.
-            ranks = [float(sum(other > own for other in returns)) for own in returns]
-            for (rating,), name in zip(
-                model.rate([[found[name]] for name in seated], ranks=ranks), seated, strict=True
-            ):
-                found[name] = rating
-    return {name: Rating(float(rating.mu), float(rating.sigma)) for name, rating in found.items()}
+    for seated, returns in games:
+        # A rank is a place: 0 for the best.
+        ranks = [float(sum(other > own for other in returns)) for own in returns]
+        rated = model.rate([[found[name]] for name in seated], ranks=ranks)
+        found |= {name: rating for (rating,), name in zip(rated, seated, strict=True)}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,16 @@ def test_draws_leave_equals_equal() -> None:
     assert found["a"].mu == pytest.approx(found["b"].mu)
 
 
+def test_ratings_do_not_depend_on_the_order_of_games() -> None:
+    # a wins 11 of 20 against each of the others, but the first ones.
+    won = [(("a", other), (1.0, -1.0)) for other in "bc" for _ in range(11)]
+    lost = [(("a", other), (-1.0, 1.0)) for other in "bc" for _ in range(9)]
+    even = [(("b", "c"), (1.0, -1.0)), (("c", "b"), (1.0, -1.0))] * 10
+    found = rate("abc", [*won, *even, *lost])
+    assert max(found, key=lambda name: found[name].ordinal) == "a"
+    assert found == rate("abc", [*lost, *won, *even])
+
+
 def test_strangers_and_games_against_oneself_are_left_out() -> None:
     assert rate(["a"], [(("a", "x"), (1.0, 0.0)), (("a", "a"), (1.0, -1.0))])["a"].mu == 25
 

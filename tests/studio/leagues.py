@@ -11,7 +11,7 @@ from mas.league.store import LeagueStore
 from mas.league.tournament import Terms, run_tournament
 
 TIC_TAC_TOE = "open_spiel:tic_tac_toe"
-HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>\x1b[31m\u202e'\"&"
+HOSTILE = "<img src=x onerror=\"document.title='hit'\"><svg onload=\"document.title='hit'\">\x1b[31m\u202e'\"&"
 
 
 class Attacker:
