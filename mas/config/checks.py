@@ -44,7 +44,7 @@ def describe(detail: ErrorDetails) -> str:
     if detail["type"] == "model_type":
         fields = ", ".join(_model_at(place).model_fields)
         return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
-    message = detail["msg"].removeprefix("Input ").removeprefix("String ")
+    message = re.sub(r"^(Input|String|Tuple|List|Dictionary) ", "", detail["msg"])
     hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
     return f"{key} is not possible: it {message[:1].lower()}{message[1:]}{hint}."
 

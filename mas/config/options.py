@@ -40,7 +40,7 @@ class TinyOptions(Options):
     habit_steps: Count = 150
     batch: Positive = 64
     lr: Annotated[float, Field(gt=0)] = 3e-3
-    seed: int = 0
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] = 0
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -95,7 +95,7 @@ class ModelOptions(Options):
     max_batch: Positive = 1024
     max_batch_tokens: Positive = 262_144
     max_context: Positive = 4096
-    threads: Positive = 1
+    threads: Annotated[Positive, Field(le=1024)] = 1
     check_memory: bool = True
 
     def lora_of(self, adapter: str) -> LoraOptions:
@@ -162,6 +162,7 @@ class LearnerOptions(Options):
     packed without padding (`pack`), a prompt of several candidates once (`share_prompts`), a turn that continues an
     earlier one behind it (`join_turns`); logits of `logit_chunk` places at a time (0: all); `recompute_layers` keeps
     only each layer's input and computes the rest again. `fused`: one call updates all tensors of an adapter.
+    `clip_norm`: the longest gradient of an adapter; inf: it is not clipped.
     """
 
     lr: Annotated[float, Field(gt=0)] = 3e-3
@@ -169,7 +170,7 @@ class LearnerOptions(Options):
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
     weight_decay: NonNegative = 0.0
-    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
     epochs: Positive = 1
     minibatches: Positive = 1
     micro_batch_tokens: Positive = 16384

@@ -67,7 +67,7 @@ class TaskOptions(Options):
     """
 
     source: SourceName = "fresh"
-    count: Positive | None = None
+    count: Annotated[Positive, Field(le=10**9)] | None = None
     shuffle: bool = True
     give_up: Positive | None = None
     arms: dict[ArmName, ArmOptions] = Field(default_factory=dict)

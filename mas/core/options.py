@@ -1,20 +1,29 @@
 """What all option models share: their base, numbers, and options that do not all have an effect at once."""
 
 from abc import abstractmethod
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+
+def _no_truth(value: Any) -> Any:
+    """Python takes `true` for 1: somebody who writes it for a number has taken that for a switch."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is no number, and a number is needed")
+    return value
+
+
+Positive = Annotated[int, BeforeValidator(_no_truth), Field(ge=1)]
+Count = Annotated[int, BeforeValidator(_no_truth), Field(ge=0)]
+NonNegative = Annotated[float, BeforeValidator(_no_truth), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
 
 
 class Options(BaseModel):
-    """Base of options and of what a team file holds: frozen, and an unknown key is an error."""
+    """Base of options and of what a team file holds: frozen, and an unknown key and a number that is not finite are
+    errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Selective(Options):

@@ -122,7 +122,7 @@ def grow_populations(terms: GrowthTerms, out: Path) -> None:
         raise typer.Exit(130) from None
     path = out / "psro.svg"
     write_text_atomic(path, curves_svg([growth_chart(terms.game, found)], columns=1))
-    Console().print(f"{out / FILE}   {path}", style="dim", highlight=False, soft_wrap=True)
+    Console().print(f"{out / FILE}   {path}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_table(

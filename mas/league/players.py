@@ -110,7 +110,7 @@ async def play_games(name: str, terms: Terms, store: LeagueStore, world: LeagueW
     Raises:
         As `open_players` and `run_tournament`.
     """
-    note = partial(Console(stderr=True).print, style="dim", highlight=False)
+    note = partial(Console(stderr=True).print, style="dim", highlight=False, markup=False)
     async with open_players(terms.players, world, note) as players:
         with counting() as counted:
             progress = partial(counted, "games")

@@ -108,9 +108,8 @@ def _event_file(directory: Path) -> "EventFile":
     """A new event file, which readers take after those there: they sort by name, that is by second."""
     directory.mkdir(parents=True, exist_ok=True)
     seconds = [int(found[1]) for path in directory.glob("*") if (found := _EVENT_FILE.search(path.name))]
-    while seconds and int(time.time()) <= max(seconds):
-        time.sleep(0.05)
-    name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+    second = max([int(time.time()), *(one + 1 for one in seconds)])  # also where the clock was set back
+    name = f"events.out.tfevents.{second}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
     from mas.observe.event_file import EventFile  # imports TensorBoard, which only what trains needs
 
     return EventFile(directory / name)

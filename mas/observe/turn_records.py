@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from mas.core.records import Line, Scene
-from mas.observe.files import write_bytes_atomic
+from mas.observe.files import remove_leftovers, write_bytes_atomic
 
 TURNS = "turns"
 """The folder of a run directory."""
@@ -139,7 +139,8 @@ def write_step(run: Path, step: int, episodes: Iterable[RecordedEpisode], *, kee
 
 
 def drop_steps_after(run: Path, step: int) -> None:
-    """Delete what a resumed run records again."""
+    """Delete what a resumed run records again, and what a killed process had half written."""
+    remove_leftovers(run / TURNS)
     for number, path in step_files(run):
         if number > step:
             path.unlink()

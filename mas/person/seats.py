@@ -12,7 +12,7 @@ from rich.text import Text
 from mas.core.environment import Environment, Script, measures_of
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.core.printable import quoted
+from mas.core.printable import printable, quoted
 from mas.person.score import measured, scored
 from mas.roles.chat import seen_text
 from mas.scenarios.game import game_below
@@ -104,7 +104,7 @@ class SeatPlay:
         """How it ended, what it was worth for everybody, what the game measured; with `reveal` also the whole world."""
         say = self._console.print
         if reveal:
-            say(Text(self._environment.render(), style="dim"))
+            say(Text(printable(self._environment.render()), style="dim"))
         if not is_over:
             say(Text("the input ended, and with it the play", style="yellow"))
         elif len(self.scores) == 1:
@@ -122,15 +122,15 @@ class SeatPlay:
         environment, say = self._environment, self._console.print
         legal = environment.legal(seat)
         say(Text(f"you are {seat}", style="bold"))
-        say(Text(seen_text(environment.observe(view_of(environment, seat)).fields)))
+        say(Text(printable(seen_text(environment.observe(view_of(environment, seat)).fields))))
         if legal is not None:
-            say(Text(_possible(legal), style="dim"))
+            say(Text(printable(_possible(legal)), style="dim"))
         while line := self._read_line():
             typed = line.strip()
             try:
                 return action_of(environment, seat, typed, legal)
             except ConfigError as error:
-                say(Text(str(error), style="red"))
+                say(Text(printable(str(error)), style="red"))
         return None
 
     def _chosen(self) -> dict[str, str]:

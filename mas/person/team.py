@@ -11,7 +11,7 @@ from mas.bus.memory import MemoryBus
 from mas.core.environment import Environment, Step, Task
 from mas.core.errors import AgentFailed
 from mas.core.messages import Envelope, Payload
-from mas.core.printable import quoted, shortened
+from mas.core.printable import printable, quoted, shortened
 from mas.core.records import Episode
 from mas.core.role import Role, View
 from mas.core.team import TeamSpec
@@ -122,8 +122,8 @@ def tell_end(
     what the environment measured; with `reveal` also the whole world, and all that was said."""
     if reveal:
         for line in episode.lines:
-            console.print(Text(f"turn {line.turn + 1}, {line.agent}: {shortened(line.text) or '(nothing)'}"))
-        console.print(Text(environment.render(), style="dim"))
+            console.print(Text(f"turn {line.turn + 1}, {line.agent}: {printable(shortened(line.text)) or '(nothing)'}"))
+        console.print(Text(printable(environment.render()), style="dim"))
     if episode.status == "failed":
         console.print(Text("the input ended, and with it the play", style="yellow"))
     else:

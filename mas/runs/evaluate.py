@@ -190,7 +190,7 @@ def _playing(asked: EvaluationRequest, console: Console) -> Callable[..., Any]:
         known = saved_experiences(asked.run_dir, setup.algorithm)
         check_adapters(setup, known)
         home = configured_scenario(asked.trained)
-        bare = None if is_served else open_base(setup, console.print, home=home)
+        bare = None if is_served else open_base(setup, partial(console.print, markup=False), home=home)
         return partial(compare_taught, setup, bare, known)
     if is_served:
         if asked.pair or asked.take:
@@ -211,7 +211,7 @@ def _with_adapters(asked: EvaluationRequest, setup: Setup, console: Console) -> 
 
     setup, matched = _beginning(setup, console), asked.matched
     taken_role, taken_run = _checked_adapters(asked, setup)
-    base = open_base(setup, console.print, home=configured_scenario(asked.trained))
+    base = open_base(setup, partial(console.print, markup=False), home=configured_scenario(asked.trained))
     adapters = saved_adapters(asked.run_dir, base)
     if asked.on:
         check_prompts(setup, base)
@@ -286,16 +286,16 @@ def print_results(results: "Mapping[str, Evaluation]", title: str, console: Cons
 
 
 def _table(results: "Mapping[str, Evaluation]", title: str) -> Table:
-    table = Table(title=title)
+    table = Table(title=Text(printable(title)))  # a text would be read as markup
     table.add_column("team")
     for column in ("success", "turns", "failures", "calls/task", "tokens/task"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         cost = (f"{spent / len(result.episodes):.1f}" for spent in (result.calls, result.tokens))
-        table.add_row(name, f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", *cost)
+        table.add_row(Text(name), f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", *cost)
     unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
     if unplayed:
-        table.caption = "not every task could be played: " + "; ".join(sorted(unplayed)[:3])
+        table.caption = Text(printable("not every task could be played: " + "; ".join(sorted(unplayed)[:3])))
     return table
 
 

@@ -147,7 +147,9 @@ def _with_base(
             initial_adapters(setup, base)  # only for its errors: the trainer makes its own
     if is_here:
         if setup.engine.name == "vllm_server" and base is not None:
-            console.print(f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False)
+            console.print(
+                f"the server needs {adapter_slots(setup).server_flags}", style="dim", highlight=False, markup=False
+            )
         check_engine(setup, base)
     return base, config, setup
 
@@ -203,19 +205,19 @@ def _check_gpus(config: Config, base: BaseModel) -> None:
 def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_finished: bool) -> None:
     """Say how the run ended, and what its time was spent on. `was_finished`: no step was left to do."""
     ended = "was finished already" if was_finished else "is finished"
-    console.print(f"The run in {path} {ended}: {outcome.reason}.", highlight=False)
+    console.print(f"The run in {path} {ended}: {outcome.reason}.", highlight=False, markup=False)
     if outcome.unused.calls:
         tokens = outcome.unused.tokens()
-        console.print(f"sampled ahead, not learned from: {tokens:,} tokens", style="dim", highlight=False)
+        console.print(f"sampled ahead, not learned from: {tokens:,} tokens", style="dim", highlight=False, markup=False)
     if spent := shares_text(read_metrics(path / "metrics.jsonl")):
-        console.print(f"time {spent}", style="dim", highlight=False, soft_wrap=True)
+        console.print(f"time {spent}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _base(setup: TrainSetup, console: Console) -> BaseModel | None:
     """The base that adapters are trained on; None where a server elsewhere has it, and no adapter is trained."""
     if setup.is_served_elsewhere:
         return None
-    note = partial(console.print, style="dim", highlight=False, soft_wrap=True)
+    note = partial(console.print, style="dim", highlight=False, markup=False, soft_wrap=True)
     return open_base(setup, note, is_trained=True, rank=0)
 
 
@@ -264,7 +266,7 @@ def _remember(config: Config, team: TeamSpec, console: Console) -> None:
         remember([*accesses_of(config, Path(config.run_dir)), *named])
     except OSError as error:
         note = f"{trusted_path()} cannot be written ({error.strerror}): later commands on this run need --trust"
-        console.print(note, style="dim", highlight=False)
+        console.print(note, style="dim", highlight=False, markup=False)
 
 
 def _with_start(config: Config, run: Path, *, resume: bool) -> Config:
@@ -315,7 +317,9 @@ def _train(
             # checkpoints first, newest first: a process killed meanwhile leaves no checkpoint beyond its metrics
             if from_step is not None:
                 dropped = go_back(run.checkpoints, from_step) or "nothing"
-                console.print(f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False)
+                console.print(
+                    f"back at step {from_step}; deleted: {dropped}", style="dim", highlight=False, markup=False
+                )
             metrics.truncate_after(kept)
             samples.truncate_after(kept)
             drop_steps_after(run.path, kept)
@@ -324,7 +328,7 @@ def _train(
                 sinks.log(line["step"], values, wait_s=_BEHIND_S)
 
         if run.is_resumed:
-            console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False)
+            console.print(f"resuming {run.path} at step {step or 0}", style="dim", highlight=False, markup=False)
         watching = RunWatcher(
             setup,
             metrics,

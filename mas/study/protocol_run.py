@@ -113,7 +113,7 @@ def run_protocol(
     best = best_points(swept)
     tested = kept.all(final_jobs(options, best), work, workers, console)
     write_results(directory, options, swept, tested, command)
-    console.print(str(directory / "results.md"), style="bold", highlight=False)
+    console.print(str(directory / "results.md"), style="bold", highlight=False, markup=False)
 
 
 def printed_plan(directory: Path, options: ProtocolOptions, workers: int) -> str:

@@ -67,7 +67,7 @@ def run_study(
     main = _MainRun(directory / "train", console)
 
     def note(text: str) -> None:
-        console.print(text, style="dim", highlight=False)
+        console.print(text, style="dim", highlight=False, markup=False)
 
     def work(chain: StudyChain, tell: Note) -> list[ArmRun]:
         return run_chain(chain, tell, partial(main.train, chain) if chain is chains[0] else None)
@@ -89,7 +89,9 @@ def run_study(
     for measure, found in tables.items():
         if found:
             console.print(success_table(found, title=f"{measure} on held-out tasks, greedy", told=measure))
-    console.print(f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False)
+    console.print(
+        f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False, markup=False
+    )
     return summary
 
 

@@ -7,6 +7,7 @@ to keep: every draw is derived from the run's seed and the step.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from mas.training.optimiser import optimiser_tensors, restore_optimiser
 
 _MANIFEST = "manifest.json"
 _UPDATE = "update.safetensors"
+_NAME = re.compile(r"step-[0-9]{6,}")
 NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -105,8 +107,9 @@ def _learner_files(learner: Learner) -> dict[str, bytes]:
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """All complete checkpoints, oldest first."""
-    return sorted(path for path in directory.glob("step-*") if (path / _MANIFEST).is_file())
+    """All complete checkpoints, oldest first; other names, such as those of copies that somebody made, are left out."""
+    found = [path for path in directory.glob("step-*") if _NAME.fullmatch(path.name) and (path / _MANIFEST).is_file()]
+    return sorted(found, key=step_of)  # names have six digits or more
 
 
 def step_of(checkpoint: Path) -> int:

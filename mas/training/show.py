@@ -102,7 +102,9 @@ class _Story:
         self._width = max(len(agent) for agent in agents)
 
     def world(self, title: str) -> None:
-        self._console.print(Panel(Text(self._environment.render()), title=Text(title), expand=False, style="dim"))
+        self._console.print(
+            Panel(Text(printable(self._environment.render())), title=Text(title), expand=False, style="dim")
+        )
 
     def line(self, line: Line) -> None:
         name = (line.agent.rjust(self._width), f"bold {self.colours[agent_of(line.agent)]}")

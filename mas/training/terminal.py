@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mas.core.errors import RefusedRequest, RunError
+from mas.core.printable import printable
 from mas.runtime.human import HumanDesk, HumanQuestion
 from mas.runtime.replay_log import ReplayLog
 
@@ -66,8 +67,8 @@ class TerminalDesk(HumanDesk):
         self._console.print(Text(f"you are {question.agent}", style="bold"))
         if question.instructions not in self._told:
             self._told.add(question.instructions)
-            self._console.print(Text(f"{question.instructions}\n", style="dim"))
-        self._console.print(Text(question.text))
+            self._console.print(Text(f"{printable(question.instructions)}\n", style="dim"))
+        self._console.print(Text(printable(question.text)))  # it holds what models said
         self._console.print(Text("Your answer:", style="bold"))
         self._listen()
 

@@ -115,7 +115,8 @@ class Trainer:
         check_processes(setup, is_distributed=opening is not None, is_started=processes is not None)
         self._open_processes = processes if setup.cluster.is_used else None
         self._processes: Processes | None = None
-        self._lanes = setup.train.staleness + 1 if setup.train.staleness and not setup.cluster.workers else 0
+        most = min(setup.train.staleness + 1, setup.train.steps)  # batches that can be in flight
+        self._lanes = most if setup.train.staleness and not setup.cluster.workers else 0
         self._opening = opening
         self._record = record
         late = setup.algorithm.reward.late

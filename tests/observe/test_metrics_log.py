@@ -1,6 +1,8 @@
 import math
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,19 @@ def test_tensorboard_shows_the_scalars_while_the_run_is_alive(tmp_path: Path) ->
         log.append(2, {"planner": {"entropy": 0.25}})
         assert scalars(tmp_path / "tensorboard", "planner/entropy") == [(1, 0.5), (2, 0.25)]
         assert EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"] == ["planner/entropy"]
+
+
+def test_a_clock_that_was_set_back_delays_nothing(tmp_path: Path) -> None:
+    later = int(time.time()) + 86_400
+    with MetricsLog(tmp_path / "m", tmp_path / "tensorboard") as log:
+        log.append(1, {"a": 0.5})
+    (before,) = (tmp_path / "tensorboard").iterdir()
+    before.rename(before.with_name(re.sub(r"tfevents\.\d+", f"tfevents.{later}", before.name)))
+    with MetricsLog(tmp_path / "m", tmp_path / "tensorboard") as log:
+        log.append(2, {"a": 0.25})
+    names = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
+    assert [name.split(".")[3] for name in names] == [str(later), str(later + 1)]
+    assert scalars(tmp_path / "tensorboard", "a") == [(1, 0.5), (2, 0.25)]
 
 
 def test_tensorboard_hides_the_steps_that_a_killed_run_did_after_its_checkpoint(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 from bidding import Bidding, Cards
 from rich.console import Console
 
-from mas.core.environment import Script, Task, random_script
+from mas.core.environment import Observation, Script, Task, random_script
 from mas.core.errors import ConfigError
+from mas.core.records import Episode, Line
 from mas.person.seats import SeatPlay, seats_of, view_of
+from mas.person.team import tell_end
 from mas.scenarios.bridges import open_bridge
 
 
@@ -59,6 +61,31 @@ def test_wrong_input_is_told_with_what_is_possible_and_asked_again() -> None:
     assert "'7' is not possible now. Possible: 0, 1, 2, 9" in sitting.out()
     assert "'' is not possible now." in sitting.out()
     assert "\x1b" not in sitting.out()
+
+
+def test_nothing_that_is_shown_steers_the_terminal() -> None:
+    class Steering(Bidding):
+        def observe(self, view: str) -> Observation:
+            return Observation({"heard": "\x1b[2J"})
+
+        def legal(self, seat: str) -> tuple[str, ...]:
+            return (*(super().legal(seat) or ()), "\x9b2J")
+
+        def render(self) -> str:
+            return "\x1b]0;title\x07"
+
+    sitting = Sitting(Steering(), ("left",), "7", "1", "1")
+    assert sitting.playing.play()
+    sitting.playing.tell_end(is_over=True, reveal=True)
+    line = Line(turn=0, agent="a", prompt="", text="\x1b[2J")
+    episode = Episode(
+        id="e", task="t", success=True, turns=(), lines=(line,), rewards={}, length=1, prompt_tokens=0,
+        completion_tokens=0, calls=0,
+    )  # fmt: skip
+    tell_end(Console(file=sitting.printed, width=200), Steering(), episode, {}, reveal=True)
+    assert not {"\x1b", "\x9b", "\x07"} & set(sitting.out())
+    assert sitting.out().count(r"\x1b[2J") == 3
+    assert sitting.out().count(r"\x1b]0;title\x07") == 2
 
 
 def test_an_action_that_the_game_refuses_is_told() -> None:

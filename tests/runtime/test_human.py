@@ -134,6 +134,20 @@ async def test_at_the_terminal_lines_answer_the_oldest_question_until_it_is_righ
     assert "is none of the choices" in " ".join(printed.split())
 
 
+async def test_what_models_said_cannot_steer_the_terminal_of_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    end, begin = os.pipe()
+    desk, spec = TerminalDesk(Console(width=200), end), RoleSpec.model_validate(PERSON | {"ask": "Is {x} even?"})
+    view = View(observation=Observation({"x": "\x1b]52;c;eA==\x07\x9b2J\u202e2"}))
+    envelope = Envelope(id="q", kind="ask", source="run", target="t/a", payload=Note(text=""))
+    asking = asyncio.create_task(desk.ask(envelope, build_role("a", spec), view), name="ask")
+    await lying(desk, 1)
+    os.write(begin, b"yes\n")
+    assert await asking == "yes"
+    assert r"Is \x1b]52;c;eA==\x07\x9b2J\u202e2 even?" in capsys.readouterr().out
+    os.close(begin)
+    os.close(end)
+
+
 async def test_an_answer_of_several_lines_has_a_backslash_at_the_end_of_all_but_the_last() -> None:
     end, begin = os.pipe()
     desk = TerminalDesk(Console(quiet=True), end)

@@ -1,6 +1,7 @@
 """Checkpoints: exact, checked, and pruned."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mas.serving.model import BaseModel
 from mas.training.batch import TrainRow, train_rows
 from mas.training.checkpoint import (
     Progress,
+    checkpoint_steps,
     go_back,
     list_checkpoints,
     load_checkpoint,
@@ -124,6 +126,20 @@ def test_only_the_latest_checkpoints_are_kept(base: BaseModel, tmp_path: Path) -
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000010", "step-000011"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000010", "step-000011"]
     assert verify_checkpoint(list_checkpoints(tmp_path)[-1]).step == 11
+
+
+def test_the_millionth_step_comes_after_those_before_it_and_copies_of_checkpoints_are_none(
+    base: BaseModel, tmp_path: Path
+) -> None:
+    learner = learner_of(base)
+    for step in (999_998, 999_999, 1_000_000):
+        path = save_checkpoint(tmp_path, learner, progress(step), keep=2)
+    assert path.is_dir()
+    shutil.copytree(path, tmp_path / "step-1000000.bak")
+    shutil.copytree(path, tmp_path / "step-before")
+    assert checkpoint_steps(tmp_path) == [999_999, 1_000_000]
+    save_checkpoint(tmp_path, learner, progress(1_000_001), keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-1000001", "step-1000000.bak", "step-before"}
 
 
 def test_one_whose_deletion_is_cut_short_is_no_checkpoint_any_more(

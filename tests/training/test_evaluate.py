@@ -1,20 +1,24 @@
 """An evaluation that played nothing is no result."""
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import BaseFor
+from rich.console import Console
 
 from mas.config.load import load_config
 from mas.core.environment import mean_measures
 from mas.core.errors import RunError
+from mas.core.records import Episode
+from mas.runs.evaluate import print_results
 from mas.runs.resolve import resolve
 from mas.scenarios import build_scenario
 from mas.scenarios.relay import RelayEnvironment
 from mas.serving.transformers_engine import TransformersEngine
-from mas.training.evaluate import check_played, evaluate
+from mas.training.evaluate import check_played, evaluate, summarise
 from mas.training.session import open_team
 
 
@@ -27,6 +31,17 @@ class MeasuredRelay(RelayEnvironment):
 
 def test_the_mean_of_a_measure_is_over_the_episodes_that_have_it() -> None:
     assert mean_measures([{"a": 1.0, "b": 0.5}, {}, {"a": 0.0}]) == {"a": 0.5, "b": 0.5}
+
+
+def test_a_cause_with_the_text_of_a_model_is_printed_as_it_is() -> None:
+    episode = Episode(
+        id="e", task="t", success=False, turns=(), lines=(), rewards={}, length=1, prompt_tokens=0,
+        completion_tokens=0, calls=0, status="failed", cause="'x [/INST]\x1b[2J' is refused",
+    )  # fmt: skip
+    console = Console(file=io.StringIO(), width=200)
+    print_results({"planner[/b]": summarise([episode])}, "games/[/b].py", console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(text in printed for text in ("planner[/b]", "games/[/b].py", r"'x [/INST]\x1b[2J' is refused"))
 
 
 async def test_what_an_environment_measures_is_in_the_evaluation_and_in_no_reward(

@@ -12,6 +12,7 @@ import torch
 from conftest import BaseFor
 from parts import SKILLED
 
+from mas.bus.memory import MemoryBus
 from mas.config.options import Config
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.records import Episode
@@ -24,6 +25,7 @@ from mas.serving.forward import ScoredRow, score_rows
 from mas.serving.model import BaseModel
 from mas.serving.store import AdapterStore
 from mas.serving.transformers_engine import TransformersEngine
+from mas.training import session
 from mas.training.check_setup import check_staleness
 from mas.training.evaluate import Evaluation
 from mas.training.learner import Learner
@@ -156,6 +158,23 @@ async def test_a_batch_is_sampled_with_versions_that_are_as_old_as_was_said(base
     ]
     assert {one["groups_dropped"] for one in known} == {0}
     assert all(metrics["adapters"]["planner"]["behaviour_gap"] < 1e-4 for metrics in steps.metrics)
+
+
+async def test_more_staleness_than_steps_opens_no_more_lanes_than_batches(
+    base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[MemoryBus] = []
+
+    class Counted(MemoryBus):
+        def __init__(self) -> None:
+            super().__init__()
+            opened.append(self)
+            assert len(opened) < 10
+
+    monkeypatch.setattr(session, "MemoryBus", Counted)
+    _, steps = await train(config_of(1_000_000, steps=2), base)
+    assert steps.ages == [{0}, {1}]
+    assert len(opened) == 3  # of the session, and of two batches
 
 
 async def test_each_step_plays_the_tasks_that_it_plays_without_staleness(base: BaseModel) -> None:

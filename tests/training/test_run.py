@@ -51,6 +51,17 @@ def train(config: Config, scenario: Scenario | None = None, *, resume: bool | No
     return text
 
 
+def test_a_directory_whose_name_looks_like_markup_is_printed_as_it_is(
+    tmp_path: Path, short: Callable[[Path], Config]
+) -> None:
+    run = tmp_path / "[red]x[" / "b]"
+    config = short(run)
+    for steps, told in ((1, ""), (2, f"resuming {run} at step 1")):
+        printed = train(config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})}))
+        assert told in printed.replace("\n", "")
+        assert f"The run in {run} is finished" in printed.replace("\n", "")
+
+
 def adapters(run: Path) -> dict[str, bytes]:
     folder = run / "adapters"
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.safetensors"))}

@@ -117,8 +117,9 @@ def test_a_file_has_the_head_of_an_episode_before_its_decisions_and_old_steps_go
     assert [step for step, _ in step_files(tmp_path)] == [4, 6]
     lines = step_file(tmp_path, 6).read_bytes().splitlines()
     assert [re.match(rb'{"(\w+)":', line)[1] for line in lines] == [b"episode", b"scenes", b"decision", b"decision"]  # type: ignore[index]
+    (tmp_path / "turns" / ".step-000008.jsonl.0a1b2c3d.tmp").write_bytes(b"{")  # of a process that was killed
     drop_steps_after(tmp_path, 4)
-    assert [step for step, _ in step_files(tmp_path)] == [4]
+    assert [path.name for path in (tmp_path / "turns").iterdir()] == ["step-000004.jsonl"]
 
 
 def test_recording_changes_no_weights_and_keeps_the_newest_steps(train: Callable[..., None], tmp_path: Path) -> None:
