@@ -19,6 +19,7 @@ from mas.core.role import USUAL_ITEMS
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 
 Ends = Sequence[tuple[int, int]]
+Wave = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,9 @@ def find_loops(spec: TeamSpec, ends: Ends, closing: Sequence[int], graph: "nx.Di
     return tuple(loops)
 
 
-def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -> tuple[tuple[int, ...], ...]:
-    """Exit edges in waves: an edge waits for every edge whose death could still start a loop that it leaves."""
+def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -> tuple[Wave, ...]:
+    """Exit edges in waves: an edge waits for every edge whose death could still start a loop that it leaves; those of
+    one part wait for each other."""
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(index for loop in loops for index in loop.exits)
     for loop in loops:
@@ -78,10 +80,10 @@ def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -
         waking = {tail} | nx.ancestors(graph, tail)
         first = [index for index in order if ends[index][1] in waking]
         order.add_edges_from((index, later) for index in first for later in loop.exits)
-    waves: list[tuple[int, ...]] = []
+    waves: list[Wave] = []
     condensed = nx.condensation(order) if order else nx.DiGraph()
     for generation in nx.topological_generations(condensed):
-        waves.append(tuple(sorted(edge for part in generation for edge in condensed.nodes[part]["members"])))
+        waves.append(tuple(tuple(sorted(condensed.nodes[part]["members"])) for part in generation))
     return tuple(waves)
 
 
@@ -153,7 +155,7 @@ class Wiring:
     skips: frozenset[int]
     lasts: Mapping[int, int]
     items: tuple[int, ...]
-    releases: tuple[tuple[int, ...], ...]
+    releases: tuple[Wave, ...]
     max_visits: tuple[int, ...]
 
 
