@@ -75,11 +75,16 @@ def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -
     one part wait for each other."""
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(index for loop in loops for index in loop.exits)
+    tails = {loop.edge: ends[loop.edge][0] for loop in loops}
+    waking = {edge: {tail} | nx.ancestors(graph, tail) for edge, tail in tails.items()}
     for loop in loops:
-        tail = ends[loop.edge][0]
-        waking = {tail} | nx.ancestors(graph, tail)
-        first = [index for index in order if ends[index][1] in waking]
-        order.add_edges_from((index, later) for index in first for later in loop.exits)
+        for later in loop.exits:
+            starting = [loop]  # and the loops that lead to it, of those that leave the edge as it is
+            for one in starting:
+                others = [other for other in loops if other not in starting and later not in other.inside]
+                starting += [other for other in others if other.head in waking[one.edge]]
+            heads = {node for one in starting for node in waking[one.edge]}
+            order.add_edges_from((index, later) for index in list(order) if ends[index][1] in heads)
     waves: list[Wave] = []
     condensed = nx.condensation(order) if order else nx.DiGraph()
     for generation in nx.topological_generations(condensed):

@@ -280,6 +280,15 @@ def test_where_two_loops_leave_each_other_the_death_that_starts_one_is_believed_
     assert contents(flow, "c") == [("a", "y"), ("a", "y")]
 
 
+def test_a_death_waits_for_a_loop_that_leads_to_the_end_of_the_loop_that_its_edge_leaves() -> None:
+    # a takes neither edge, so that b is left out; c begins by its other edge and leads to b, which leads back to a.
+    edges = ["start -> a", "start -> c", "a -> b when x", "a -> z when y", "b -> c when on", "c -> b when again loop 1"]
+    edges += ["b -> a when back loop 1", "c -> done when on", "z -> done"]
+    fired, flow = play(plan_of(edges), {"a": ["no", "y"], "b": ["back"], "c": ["again", "on"]})
+    assert fired == ["a", "c", "b", "a", "b", "z", "c"]
+    assert contents(flow, "z") == [("a", "y")]
+
+
 @pytest.mark.parametrize("loops", [*permutations(["c -> a when again loop 1", "c -> b when again loop 1"])])
 def test_of_two_loops_that_one_output_takes_the_inner_one_counts_whatever_their_order(loops: tuple[str, ...]) -> None:
     # In the second iteration a does not take its edge to b, which begins by the inner loop's alone.
