@@ -19,6 +19,7 @@ from mas.core.role import USUAL_ITEMS
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 
 Ends = Sequence[tuple[int, int]]
+Wave = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +70,25 @@ def find_loops(spec: TeamSpec, ends: Ends, closing: Sequence[int], graph: "nx.Di
     return tuple(loops)
 
 
-def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -> tuple[tuple[int, ...], ...]:
-    """Exit edges in waves: an edge waits for every edge whose death could still start a loop that it leaves."""
+def release_waves(loops: Sequence[Loop], ends: Ends, graph: "nx.DiGraph[int]") -> tuple[Wave, ...]:
+    """Exit edges in waves: an edge waits for every edge whose death could still start a loop that it leaves; those of
+    one part wait for each other."""
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(index for loop in loops for index in loop.exits)
+    tails = {loop.edge: ends[loop.edge][0] for loop in loops}
+    waking = {edge: {tail} | nx.ancestors(graph, tail) for edge, tail in tails.items()}
     for loop in loops:
-        tail = ends[loop.edge][0]
-        waking = {tail} | nx.ancestors(graph, tail)
-        first = [index for index in order if ends[index][1] in waking]
-        order.add_edges_from((index, later) for index in first for later in loop.exits)
-    waves: list[tuple[int, ...]] = []
+        for later in loop.exits:
+            starting = [loop]  # and the loops that lead to it, of those that leave the edge as it is
+            for one in starting:
+                others = [other for other in loops if other not in starting and later not in other.inside]
+                starting += [other for other in others if other.head in waking[one.edge]]
+            heads = {node for one in starting for node in waking[one.edge]}
+            order.add_edges_from((index, later) for index in list(order) if ends[index][1] in heads)
+    waves: list[Wave] = []
     condensed = nx.condensation(order) if order else nx.DiGraph()
     for generation in nx.topological_generations(condensed):
-        waves.append(tuple(sorted(edge for part in generation for edge in condensed.nodes[part]["members"])))
+        waves.append(tuple(tuple(sorted(condensed.nodes[part]["members"])) for part in generation))
     return tuple(waves)
 
 
@@ -153,7 +160,7 @@ class Wiring:
     skips: frozenset[int]
     lasts: Mapping[int, int]
     items: tuple[int, ...]
-    releases: tuple[tuple[int, ...], ...]
+    releases: tuple[Wave, ...]
     max_visits: tuple[int, ...]
 
 

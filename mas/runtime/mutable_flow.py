@@ -138,7 +138,7 @@ class MutableFlow:
                 self.deliver(edge, messages) if live else self.kill(edge)
             elif live:
                 taken.append(edge.loop)
-        for loop in taken:
+        for loop in sorted(taken, key=lambda loop: -len(self.wiring.loops[loop].body)):  # an outer one renews the inner
             self.iterate(loop, messages)
 
     def handed_out(self, edge: Edge, payload: Payload | None) -> bool:
@@ -273,7 +273,7 @@ class MutableFlow:
     def release(self) -> bool:
         """Believe the innermost held deaths; False where nothing is held."""
         for wave in self.wiring.releases:
-            held = [index for index in wave if self.tokens[index] == HELD]
+            held = sorted(index for part in wave for index in self.believable(part))
             for index in held:
                 self.tokens[index] = DEAD
             for index in held:
@@ -281,6 +281,18 @@ class MutableFlow:
             if held:
                 return True
         return False
+
+    def believable(self, part: Sequence[int]) -> list[int]:
+        """Those that are held of edges that wait for each other: first the ones whose death lets a node go, which may
+        start a loop that the others leave."""
+        held = [index for index in part if self.tokens[index] == HELD]
+        if len(held) < 2:
+            return held
+        tokens = [DEAD if index in held else token for index, token in enumerate(self.tokens)]
+        heads = {index: self.wiring.edges[index].head for index in held}
+        agents = len(self.status)
+        going = [i for i in held if heads[i] < agents and decide(self.wiring, tokens, heads[i]) == READY]
+        return going or held
 
     def settle(self) -> None:
         """Let everything happen that follows without an agent's work."""

@@ -65,7 +65,7 @@ def test_edges_out_of_inner_loops_are_released_first() -> None:
         "c -> a when again loop 3",
         "c -> done when on",
     ]
-    assert plan_of(edges).wiring.releases == ((3,), (5,))
+    assert plan_of(edges).wiring.releases == (((3,),), ((5,),))
 
 
 def test_the_graph_is_a_frozen_multigraph_keyed_by_position() -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 import pytest
 
@@ -268,6 +269,34 @@ def test_deaths_on_the_exit_of_an_inner_loop_are_believed_before_those_of_the_ou
     fired, flow = play(plan_of(edges), {"a": ["go", "stop"], "b": ["no"], "c": ["more", "on"]})
     assert fired == ["y", "a", "b", "c", "a", "z", "b", "c"]
     assert contents(flow, "z") == [("y", "x"), ("a", "stop")]
+
+
+def test_where_two_loops_leave_each_other_the_death_that_starts_one_is_believed_first() -> None:
+    # b and c hang from a, and each leads back to it. a takes neither edge; b begins all the same, by its other edge,
+    # and sends a around again, which then takes the edge to c.
+    edges = ["start -> a", "start -> b", "a -> b when x", "a -> c when y", "c -> a loop 1", "b -> a when again loop 1"]
+    fired, flow = play(plan_of([*edges, "b -> done when on", "c -> done when on"]), {"a": ["no", "y"], "b": ["again"]})
+    assert fired == ["a", "b", "a", "c", "a", "c", "b"]
+    assert contents(flow, "c") == [("a", "y"), ("a", "y")]
+
+
+def test_a_death_waits_for_a_loop_that_leads_to_the_end_of_the_loop_that_its_edge_leaves() -> None:
+    # a takes neither edge, so that b is left out; c begins by its other edge and leads to b, which leads back to a.
+    edges = ["start -> a", "start -> c", "a -> b when x", "a -> z when y", "b -> c when on", "c -> b when again loop 1"]
+    edges += ["b -> a when back loop 1", "c -> done when on", "z -> done"]
+    fired, flow = play(plan_of(edges), {"a": ["no", "y"], "b": ["back"], "c": ["again", "on"]})
+    assert fired == ["a", "c", "b", "a", "b", "z", "c"]
+    assert contents(flow, "z") == [("a", "y")]
+
+
+@pytest.mark.parametrize("loops", [*permutations(["c -> a when again loop 1", "c -> b when again loop 1"])])
+def test_of_two_loops_that_one_output_takes_the_inner_one_counts_whatever_their_order(loops: tuple[str, ...]) -> None:
+    # In the second iteration a does not take its edge to b, which begins by the inner loop's alone.
+    edges = ["start -> a", "a -> b when x", "b -> c", *loops, "c -> done when on"]
+    fired, flow = play(plan_of(edges), {"a": ["x", "no"], "c": ["again", "on"]})
+    assert fired == ["a", "b", "c", "a", "b", "c"]
+    assert flow.committed
+    assert contents(flow, "b") == [("a", "x"), ("c", "again")]
 
 
 def test_the_bound_of_an_inner_loop_starts_anew_in_each_outer_iteration() -> None:
