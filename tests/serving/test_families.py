@@ -1,6 +1,7 @@
 """Families of causal language models, tiny and with random weights: each works as the model itself, or is refused."""
 
 import asyncio
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mas.serving.model import BaseModel, load_base, tiny_tokenizer
 from mas.serving.transformers_engine import TransformersEngine
 from mas.training.batch import TrainRow
 from mas.training.learner import Learner
+from mas.training.step_metrics import MetricAccumulator
 
 DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
 SMALL: dict[str, Any] = {
@@ -135,6 +137,23 @@ async def test_layers_that_get_the_tokens_of_all_rows_as_one_list_have_adapters(
     for turn, _ in turns:
         assert learned[id(turn)] == pytest.approx(turn.logprobs, abs=2e-5)
     assert max(abs(learned[id(turn)][0] - bare[id(turn)][0]) for turn, _ in turns) > 0.1
+
+
+@pytest.mark.parametrize("name", ["opt", "llama", "gpt_neox"])
+def test_layers_that_are_computed_again_have_no_dropout_and_the_same_gradients(name: str, tmp_path: Path) -> None:
+    base = made(name, tmp_path)
+    turns = [make_turn(prompt_ids=(5, 6, place), completion_ids=(7, 8, place)) for place in range(4, 12)]
+    rows = [TrainRow(turn, "a", 1.0, 0.1) for turn in turns]
+    found = []
+    for is_again in (False, True):
+        options = LearnerOptions(recompute_layers=is_again)
+        learner = Learner(base, {"a": loud_adapter(base, 0)}, options, LossOptions())
+        loss = learner.accumulate(rows, defaultdict(MetricAccumulator))
+        gradients = [tensor.grad for tensor in learner.adapters["a"].parameters()]
+        found.append((loss, torch.cat([one.flatten() for one in gradients if one is not None])))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
+    assert (found[0][1] - found[1][1]).norm() <= 1e-5 * found[0][1].norm() > 0
+    assert not any(module.training for module in base.model.modules())
 
 
 @pytest.mark.parametrize("name", WORKS)
