@@ -264,7 +264,8 @@ def recomputing(model: PreTrainedModel, bank: AdapterBank, *, layers: bool) -> I
     again: Any = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), _Mixing(bank, bank.mix)))
     with bank.alone:
         for layer in found:
-            layer._gradient_checkpointing_func = partial(_recomputed, again, layer)
+            computed: Any = partial(_recomputed, again, layer)
+            layer._gradient_checkpointing_func = computed
             layer.gradient_checkpointing = True
             layer.training = True  # which transformers asks for before it computes a layer again
         try:
