@@ -100,10 +100,10 @@ class AdapterBank:
         return AdapterWeights(options, pairs)
 
     @contextmanager
-    def routing(self, weights_by_row: Sequence[AdapterWeights | None]) -> Iterator[None]:
+    def routing(self, weights_by_row: Sequence[AdapterWeights | None], width: int = 0) -> Iterator[None]:
         """Within the block, row n uses `weights_by_row[n]`; equal adapters must be neighbours for speed. Without
-        gradients."""
-        with self.alone, self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row))):
+        gradients. `width`: see `Slices`."""
+        with self.alone, self.mixing(Slices(segments_of((weights, 1) for weights in weights_by_row), width)):
             yield
 
     @contextmanager
@@ -272,13 +272,14 @@ class Stacked:
         pair = self.stack.pairs.get(name)
         if pair is None:
             return y_NTO
+        x_NI, y_NO = x_NTI.flatten(0, -2), y_NTO.view(-1, y_NTO.shape[-1])  # some layers get all rows as one list
         if x_NTI is not self._read:
             self._read = x_NTI
-            self._lows = self.stack.lows(name, x_NTI[:, 0], self._masks)
+            self._lows = self.stack.lows(name, x_NI, self._masks)
         elif name not in self._lows:
-            self._lows |= self.stack.lows(name, x_NTI[:, 0], self._masks)
+            self._lows |= self.stack.lows(name, x_NI, self._masks)
         b_SO = pair[1]
         if y_NTO.dtype == b_SO.dtype:
-            y_NTO[:, 0].addmm_(self._lows[name], b_SO)
+            y_NO.addmm_(self._lows[name], b_SO)
             return y_NTO
-        return torch.addmm(y_NTO[:, 0].to(b_SO.dtype), self._lows[name], b_SO).to(y_NTO.dtype)[:, None]
+        return torch.addmm(y_NO.to(b_SO.dtype), self._lows[name], b_SO).to(y_NTO.dtype).view_as(y_NTO)

@@ -7,6 +7,7 @@ or in a directory that is shared with the engine's machine.
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -29,8 +30,15 @@ from mas.serving.model_sources import Origin
 
 _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR_PREFIX = "base_model.model."
-_BEYOND = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save")
+_BEYOND = (
+    *("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save"),
+    "alora_invocation_tokens",
+)
 """PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
+_ON_THE_BASE = (None, True, False, "gaussian", "orthogonal", "eva", "mica")
+"""Values of PEFT's `init_lora_weights` that leave the base as it is. Others (`pissa`, `olora`, `corda`, `loftq`,
+`lora_ga`) take a part out of its weights, and the adapter is to be added to what is left."""
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _MEMORY = Path("/dev/shm")
 _FOLDER_PREFIX = "mas-adapters-"
 
@@ -106,8 +114,12 @@ def from_files(files: Mapping[str, bytes], bank: AdapterBank, path: Path | str) 
         config = json.loads(files[_CONFIG])
         tensors = safetensors.torch.load(files[_TENSORS])
         beyond = [key for key in _BEYOND if config.get(key) not in (None, False, {}, [], "none")]
+        if (start := config.get("init_lora_weights")) not in _ON_THE_BASE:
+            beyond.append(f"init_lora_weights={start!r}: the adapter of another base; PEFT can convert it as it saves")
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (AttributeError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        if rank < 1 or not (math.isfinite(alpha) and alpha > 0):
+            raise ValueError(f"r is {rank} and lora_alpha {alpha}; both must be above 0, and finite")
+    except (*_UNREADABLE, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} is not a PEFT LoRA directory that can be read: {error}") from error
     if beyond or config.get("peft_type") != "LORA":
         raise CheckpointError(f"{path} is no plain LoRA (type {config.get('peft_type')!r}, uses {beyond}): refused")

@@ -86,17 +86,25 @@ class Mix(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Rows sorted by adapter: one pair of products per slice, in place. Without gradients."""
+    """Rows sorted by adapter: one pair of products per slice, in place. Without gradients.
+
+    `width`: tokens of each row, for layers that get the tokens of all rows as one list; 0: not known.
+    """
 
     routes: tuple[Segment, ...]
+    width: int = 0
 
     def linear(self, name: str, base: nn.Linear, x_NTI: Tensor) -> Tensor:
         y_NTO: Tensor = base(x_NTI)
         if all(route.weights is None or name not in route.weights.pairs for route in self.routes):
             return y_NTO
-        if self.routes[-1].stop != x_NTI.shape[0]:
-            raise ModelError(f"adapter routes cover {self.routes[-1].stop} rows, the batch has {x_NTI.shape[0]}")
-        x_MI, y_MO, tokens = x_NTI.flatten(0, 1), y_NTO.view(-1, y_NTO.shape[-1]), x_NTI.shape[1]
+        tokens = x_NTI.shape[1] if x_NTI.dim() > 2 else self.width
+        x_MI, y_MO = x_NTI.flatten(0, -2), y_NTO.view(-1, y_NTO.shape[-1])
+        if self.routes[-1].stop * tokens != len(x_MI):
+            raise ModelError(
+                f"adapter routes cover {self.routes[-1].stop} rows of {tokens} tokens, layer {name!r} was given "
+                f"{len(x_MI)} tokens"
+            )
         for route in self.routes:
             if route.weights is not None and name in route.weights.pairs:
                 rows = slice(route.start * tokens, route.stop * tokens)

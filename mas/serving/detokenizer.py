@@ -1,6 +1,8 @@
 """From tokens to text while they come: nothing leaves that a later token could still change.
 
-Text is held back while the last tokens are part of a character only: they decode to a replacement character.
+Text is held back while the last tokens are part of a character only: they decode to a replacement character. Tokenizers
+that spell characters as bytes one after the other may decode such a row otherwise once a wrong byte follows; what has
+left stays as it is then.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +26,7 @@ class Detokenizer:
         """The text that is certain now; empty while a character is incomplete."""
         self._ids.append(token)
         before, now = self._texts()
-        if len(now) <= len(before) or not now.startswith(before) or now.endswith(BROKEN):
+        if len(now) <= len(before) or now.endswith(BROKEN):
             return ""
         self._ids, self._known = self._ids[self._known :], len(self._ids) - self._known
         return now[len(before) :]

@@ -73,7 +73,7 @@ def completion_logits(model: nn.Module, bank: AdapterBank, rows: Sequence[Scored
     """
     padded = pad_left([[*row.prompt_ids, *row.completion_ids[:-1]] for row in rows], bank.device)
     longest = max(len(row.completion_ids) for row in rows)
-    with bank.routing([row.weights for row in rows]):
+    with bank.routing([row.weights for row in rows], padded.ids_NT.shape[1]):
         output = model(
             input_ids=padded.ids_NT,
             attention_mask=padded.mask_NT,
@@ -183,7 +183,7 @@ def _weights(model: nn.Module) -> int:
 def _prefill_padded(base: BaseModel, prompts: Sequence[Prompt]) -> Prefilled:
     padded = pad_left([prompt.ids for prompt in prompts], base.bank.device)
     cache: Any = DynamicCache()
-    with base.bank.routing([prompt.weights for prompt in prompts]):
+    with base.bank.routing([prompt.weights for prompt in prompts], padded.ids_NT.shape[1]):
         output = base.model(
             input_ids=padded.ids_NT,
             attention_mask=padded.mask_NT,

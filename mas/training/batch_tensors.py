@@ -3,7 +3,7 @@
 Shape legend: N rows of the model's input, T tokens in each, M = N T; R readings, P picks, J loss tokens.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +11,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -264,14 +264,28 @@ def recomputing(model: PreTrainedModel, bank: AdapterBank, *, layers: bool) -> I
     again: Any = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), _Mixing(bank, bank.mix)))
     with bank.alone:
         for layer in found:
-            layer._gradient_checkpointing_func = again
+            computed: Any = partial(_recomputed, again, layer)
+            layer._gradient_checkpointing_func = computed
             layer.gradient_checkpointing = True
-            layer.training = True  # of the layer alone: what is inside it stays without dropout
+            layer.training = True  # which transformers asks for before it computes a layer again
         try:
             yield
         finally:
             for layer in found:
                 layer.gradient_checkpointing = layer.training = False
+
+
+def _recomputed(again: Any, layer: nn.Module, forward: Callable[..., Any], *inputs: Any) -> Any:
+    """A layer's output, computed each time as where nothing is trained: some layers have a dropout of their own."""
+
+    def evaluated(*given: Any) -> Any:
+        layer.training = False
+        try:
+            return forward(*given)
+        finally:
+            layer.training = True
+
+    return again(evaluated, *inputs)
 
 
 class _Mixing:

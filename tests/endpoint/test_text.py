@@ -35,7 +35,17 @@ def words_tokenizer() -> HubTokenizer:
     return HubTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>"))
 
 
+def fallback_tokenizer() -> HubTokenizer:
+    """Words, and bytes for all else, as Llama 2, Mistral and Gemma have them: a row of bytes is read as a whole."""
+    vocabulary = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "▁cat"]
+    numbered = {token: number for number, token in enumerate(vocabulary)}
+    inner = Tokenizer(models.BPE(vocab=numbered, merges=[], byte_fallback=True, unk_token="<unk>"))
+    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return HubTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>"))
+
+
 BYTES, WORDS, TINY = bytes_tokenizer(), words_tokenizer(), HubTokenizer(tiny_tokenizer())
+FALLBACK, THE, CAT = fallback_tokenizer(), 257, 258
 
 
 def told(tokenizer: HubTokenizer, ids: list[int]) -> list[str]:
@@ -66,6 +76,17 @@ def test_a_character_of_four_bytes_comes_whole_with_its_last_token() -> None:
 def test_a_character_that_stays_incomplete_is_told_at_the_end() -> None:
     ids = list(BYTES.encode("a🙂"))[:3]
     assert told(BYTES, ids) == ["a", "", "", BROKEN]
+
+
+def test_words_behind_a_wrong_byte_are_told_as_they_come() -> None:
+    ids = [*(1 + byte for byte in "é".encode()), 1 + 0xFF, THE, CAT, CAT]
+    assert told(FALLBACK, ids) == ["", "é", "", f"{BROKEN * 2} the", " cat", " cat", ""]
+    assert found((" cat",), told(FALLBACK, ids)) == (["", "é", "", f"{BROKEN * 2} the", ""], " cat")
+
+
+@given(st.lists(st.sampled_from([THE, CAT, *(1 + byte for byte in "é🙂x".encode()), 1 + 0xFF]), max_size=12))
+def test_two_words_behind_any_bytes_are_told_at_once(ids: list[int]) -> None:
+    assert told(FALLBACK, [*ids, *[THE] * 12, CAT])[-2:] == [" cat", ""]
 
 
 def test_spaces_that_depend_on_the_token_before_are_kept() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,31 @@ def test_our_files_are_read_back_bit_equal(base: BaseModel, tmp_path: Path) -> N
         assert torch.equal(mine, other)
 
 
+def test_peft_itself_takes_a_part_out_of_the_base_for_some_adapters(base: BaseModel, tmp_path: Path) -> None:
+    """Why such adapters are refused: A and B alone are another function."""
+    ids = torch.tensor([[5, 6, 7, 8]])
+    write_directory_atomic(tmp_path / "a", to_files(loud_adapter(base, 1), base.origin))
+    found = []
+    for start in (True, "gaussian", "olora"):
+        file = tmp_path / "a" / "adapter_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"init_lora_weights": start}))
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base.name), tmp_path / "a")
+        found.append(model(input_ids=ids).logits.detach())
+        if start != "olora":
+            from_directory(tmp_path / "a", base.bank)
+    assert torch.equal(found[0], found[1])
+    assert (found[0] - found[2]).abs().max() > 0.01
+    del model
+    gc.collect()
+
+
+def test_a_configuration_that_is_too_deep_is_refused(base: BaseModel, tmp_path: Path) -> None:
+    files = to_files(loud_adapter(base, 1), base.origin)
+    write_directory_atomic(tmp_path / "a", files | {"adapter_config.json": b"[" * 100_000})
+    with pytest.raises(CheckpointError, match="can be read"):
+        from_directory(tmp_path / "a", base.bank)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -174,8 +200,19 @@ def test_our_files_are_read_back_bit_equal(base: BaseModel, tmp_path: Path) -> N
         ({"alpha_pattern": {"q_proj": 3}}, "no plain LoRA"),
         ({"bias": "all"}, "no plain LoRA"),
         ({"peft_type": "IA3"}, "no plain LoRA"),
+        ({"alora_invocation_tokens": [9, 10]}, "no plain LoRA"),
+        ({"init_lora_weights": "pissa"}, "no plain LoRA"),
+        ({"init_lora_weights": "pissa_niter_4"}, "no plain LoRA"),
+        ({"init_lora_weights": "olora"}, "no plain LoRA"),
+        ({"init_lora_weights": "loftq"}, "no plain LoRA"),
         ({"r": 3}, "has shape"),
         ({"r": None}, "can be read"),
+        ({"r": math.inf}, "can be read"),
+        ({"r": 0}, "r is 0"),
+        ({"lora_alpha": math.inf}, "lora_alpha inf"),
+        ({"lora_alpha": math.nan}, "lora_alpha nan"),
+        ({"lora_alpha": 0}, "lora_alpha 0"),
+        ({"lora_alpha": 10**400}, "can be read"),
     ],
 )
 def test_an_adapter_that_we_cannot_serve_exactly_is_refused(
