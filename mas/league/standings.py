@@ -23,7 +23,7 @@ CYCLIC = 0.5
 """Above this share ratings say less than they hide."""
 SURE = 0.01
 """Circles that luck would make more often than this are not told."""
-_ORDERS, _UPDATES = 20, 40_000
+_ORDERS, _UPDATES = 10, 20_000
 """Orders of all games that ratings are means over, and the most games in all of them together."""
 Correction = Callable[[Sequence[float]], list[float]]
 """p values of a family of tests -> corrected ones."""

@@ -344,7 +344,10 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path: Path) -> N
         ({"scorer": "number"}, "scorer: has no effect without a path"),
         ({"path": "x.jsonl", "choices": "options"}, "has no effect with scorer=exact"),
         ({"path": "x.jsonl", "scorer": "choice", "max_tokens": 4}, "an answer is one letter"),
-        ({"path": "x.jsonl", "scorer": "regex"}, "'exact', 'number', 'contains' or 'choice'"),
+        (
+            {"path": "x.jsonl", "scorer": "regex"},
+            "scorer='regex' is not possible. Possible: 'choice', 'contains', 'exact', 'number'",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], text: str) -> None:

@@ -305,7 +305,9 @@ def test_an_exchange_without_a_label_is_an_error_in_every_variant(name: str, rew
 
 
 def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"scenario\.options\.rewards: .*'general_sum', 'all_one' or 'zero_sum'"):
+    with pytest.raises(
+        ConfigError, match=r"options\.rewards='constant_sum' is not possible.*'general_sum', 'zero_sum'"
+    ):
         build_scenario(ScenarioOptions(name="red_team", options={"rewards": "constant_sum"}))
 
 

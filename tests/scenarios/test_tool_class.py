@@ -334,7 +334,7 @@ def test_a_reward_that_is_none_fails_the_episode(name: str, error: type[Exceptio
 
 
 def test_options_that_are_missing_or_wrong_say_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"scenario\.options\.rows: Field required"):
+    with pytest.raises(ConfigError, match=r"scenario\.options\.rows must be set"):
         build_scenario(ScenarioOptions(name="words.py:Guess"))
     with pytest.raises(ConfigError, match="there is no such file"):
         built(rows="none.jsonl")
