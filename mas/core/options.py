@@ -6,17 +6,17 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
-def _no_truth(value: Any) -> Any:
-    """Python takes `true` for 1: somebody who writes it for a number has taken that for a switch."""
+def _refuse_bool(value: Any) -> Any:
+    """Refuse `true` and `false` where a number is needed; pydantic would read them as 1 and 0."""
     if isinstance(value, bool):
-        raise ValueError(f"{str(value).lower()} is no number, and a number is needed")
+        raise ValueError(f"{str(value).lower()} is not a number; write a number")
     return value
 
 
-Positive = Annotated[int, BeforeValidator(_no_truth), Field(ge=1)]
-Count = Annotated[int, BeforeValidator(_no_truth), Field(ge=0)]
-NonNegative = Annotated[float, BeforeValidator(_no_truth), Field(ge=0)]
-Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
+Positive = Annotated[int, BeforeValidator(_refuse_bool), Field(ge=1)]
+Count = Annotated[int, BeforeValidator(_refuse_bool), Field(ge=0)]
+NonNegative = Annotated[float, BeforeValidator(_refuse_bool), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_refuse_bool), Field(ge=0, le=1)]
 
 
 class Options(BaseModel):

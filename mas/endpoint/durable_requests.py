@@ -38,12 +38,12 @@ _KEY = re.compile(r"[!-~]{1,255}")
 _ASKED, _OF = "asked.", "of."
 """Begin the settings that say what was asked, and whom."""
 OnCost = Callable[[int, int], None]
-"""Told prompt and generated tokens."""
+"""Called with the numbers of prompt and generated tokens."""
 _log = logging.getLogger(__name__)
 
 
 def _no_cost(prompt: int, generated: int) -> None:
-    """Nobody pays."""
+    """The tokens are charged to no client."""
 
 
 class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):

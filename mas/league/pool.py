@@ -98,8 +98,8 @@ def judge(
 ) -> GateVerdict:
     """What a candidate's games say: the lower bound of what it gets per game must exceed the threshold.
 
-    A gate on a confidence bound instead of the rate itself, so that luck of few games lets nobody in. Its sample is the
-    deals, as of a ladder: games of one deal from all seats are no independent ones.
+    The test is on the confidence bound, not on the mean, so that a few lucky games admit nobody. One observation is a
+    deal: the games of one deal, one from each seat, are not independent.
 
     Args:
         games: of the candidate, one opponent each; none: it is the first of all.

@@ -283,8 +283,8 @@ class MutableFlow:
         return False
 
     def believable(self, part: Sequence[int]) -> list[int]:
-        """Those that are held of edges that wait for each other: first the ones whose death lets a node go, which may
-        start a loop that the others leave."""
+        """Of edges that wait for each other, the held ones that may count as dead now: first those whose death makes a
+        node ready, as that node may start a loop that the other edges leave."""
         held = [index for index in part if self.tokens[index] == HELD]
         if len(held) < 2:
             return held

@@ -20,16 +20,6 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("relay")
 
 
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
-@pytest.fixture
-def store(host: Host) -> AdapterStore:
-    return AdapterStore(host)
-
-
 @pytest.mark.parametrize(
     ("dtype", "change", "knows_before", "is_caught"),
     [

@@ -26,16 +26,6 @@ def base(base_for: BaseFor) -> BaseModel:
     return base_for("relay")
 
 
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
-@pytest.fixture
-def store(host: Host) -> AdapterStore:
-    return AdapterStore(host)
-
-
 def adapter(base: BaseModel, seed: int) -> AdapterWeights:
     return loud_adapter(base, seed)
 

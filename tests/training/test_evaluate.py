@@ -38,9 +38,10 @@ def test_a_cause_with_the_text_of_a_model_is_printed_as_it_is() -> None:
         id="e", task="t", success=False, turns=(), lines=(), rewards={}, length=1, prompt_tokens=0,
         completion_tokens=0, calls=0, status="failed", cause="'x [/INST]\x1b[2J' is refused",
     )  # fmt: skip
-    console = Console(file=io.StringIO(), width=200)
+    output = io.StringIO()
+    console = Console(file=output, width=200)
     print_results({"planner[/b]": summarise([episode])}, "games/[/b].py", console)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = output.getvalue()
     assert all(text in printed for text in ("planner[/b]", "games/[/b].py", r"'x [/INST]\x1b[2J' is refused"))
 
 

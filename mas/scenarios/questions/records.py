@@ -85,8 +85,11 @@ def chosen(text: str, choices: Sequence[str]) -> int | None:
 
 
 def picked(said: str, choices: Sequence[str]) -> int | None:
-    """Which of the choices solvers mean, who are shown letters: a letter is that of a choice, be it also the words of
-    another one, as the blood type A where A is type B."""
+    """The choice that an answer means.
+
+    Solvers are shown letters, so a letter names its choice even where it is also the text of another one: of the blood
+    types `A) B` and `B) A`, the answer A means the first.
+    """
     number = _lettered(said, choices)
     return chosen(said, choices) if number is None else number
 

@@ -337,14 +337,14 @@ def build(options: SudokuOptions) -> FolderScenario:
     )
 
 
-_MANY = 10
-"""With more blanks no two puzzles look alike; in 4 x 4 there are so many at most."""
+_MOST_ALIKE = 10
+"""Blanks: up to so many, puzzles of different grids can have the same first view."""
 
 
 def _content(random: Random, size: int, blanks: int, forced: bool) -> str:
-    """All that the team sees at first, which the puzzles of many grids have in common; with many blanks the full grid,
-    which is drawn sooner than a puzzle of it."""
-    if blanks > _MANY:
+    """What splits are made by: the team's whole first view, or with many blanks the full grid, which is quicker to
+    draw."""
+    if blanks > _MOST_ALIKE:
         return make_solution(random, size)
     puzzle, solution = make_puzzle(random, size, blanks, forced=forced)
     return f"{look(SudokuState(puzzle, solution, BLANK * blanks), 'solo')}"

@@ -78,8 +78,7 @@ class _TreePlay:
         """Draw K, score each on its own clone, record all, commit one. A role that its team freezes speaks once."""
         options, recorder = self.sampler.options, self.recorder
         is_frozen = not point.flow.plan.roles[agent_of(point.agent)].spec.trainable
-        parent = next((turn.id for turn in self.drawn[max(self.drawn)] if turn.chosen), None) if self.drawn else None
-        place = recorder.begin()
+        parent, place = self._parent(), recorder.begin()
         with in_environment():
             key = point.environment.state_key()
         state = digest(key, point.flow.key())
@@ -111,6 +110,11 @@ class _TreePlay:
         ]
         recorder.say(point, candidates[winner], place)
         return candidates[winner].payload
+
+    def _parent(self) -> str | None:
+        """The chosen turn of the decision that began last, of those that are made."""
+        last = self.drawn[max(self.drawn)] if self.drawn else ()
+        return next((turn.id for turn in last if turn.chosen), None)
 
     def _winner(self, totals: list[float], here: int) -> int:
         """The best candidate (the first of equals), or any, as `commit_best` says."""
