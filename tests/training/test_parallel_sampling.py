@@ -116,7 +116,7 @@ async def test_the_branches_of_a_fan_out_are_each_sampled_and_played_out(lookahe
 
 
 class Hesitating(ScriptedEngine):
-    """Answers prompts that begin with a letter a little later than all others."""
+    """Answers prompts that begin with a letter later than all others."""
 
     def __init__(self, letter: str) -> None:
         super().__init__(by_seed)
@@ -124,8 +124,7 @@ class Hesitating(ScriptedEngine):
 
     async def generate(self, request: Request) -> tuple[Generation, ...]:
         if self.tokenizer.decode(request.prompt_ids).startswith(self.letter):
-            for _ in range(50):  # turns of the loop, for the other one to be done in
-                await asyncio.sleep(0)
+            await asyncio.sleep(0.1)  # the other one is done in a fraction of it
         return await super().generate(request)
 
 
