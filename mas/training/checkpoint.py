@@ -126,7 +126,7 @@ def verify_checkpoint(path: Path) -> Progress:
     """Check every file against the manifest and return where the run stood.
 
     Raises:
-        CheckpointError: a file is missing or does not hold what was written.
+        CheckpointError: a file is missing or does not hold what was written, or the checkpoint was deleted meanwhile.
     """
     try:
         sums = json.loads((path / _MANIFEST).read_text())
@@ -140,6 +140,9 @@ def verify_checkpoint(path: Path) -> Progress:
         where = (state["step"], cost, state["optimiser_steps"], state["versions"], state["success"])
         return Progress(*where, state.get("tasks", {}), state.get("update", {}))
     except (OSError, ValueError, KeyError, AttributeError) as error:
+        if not path.exists():
+            gone = "is gone: a run that trains keeps only its newest checkpoints; do it again to read the newest one"
+            raise CheckpointError(f"checkpoint {path} {gone}") from error
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {_advice(path)}") from error
 
 
