@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import READ_AHEAD
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_actor import Placed, RayWorker
 from mas.cluster.ray_tls import client_context

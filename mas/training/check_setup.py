@@ -11,7 +11,7 @@ from collections.abc import Collection
 from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.parts.rewards.names import FAILURE, MODEL, OWN
 from mas.algorithms.parts.rewards.terms import check_costs
-from mas.cluster.registry import check_installed
+from mas.cluster.contract import check_installed
 from mas.config.owned import renamed
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
