@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,13 +30,13 @@ from mas.cluster.handle import WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.ray_link import RayLink, RaySession, check_fits_node
 from mas.cluster.ray_start import (
-    SessionDirectory,
     changed_variables,
     check_listening,
     initial_options,
     keeping_loopback,
     ray_variables,
     restore_variables,
+    session_directory,
 )
 from mas.cluster.records import Ref, ResourceRequest, WorkerSpec
 from mas.cluster.resources import asked_text
@@ -144,7 +145,7 @@ class RayCluster(Cluster):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster-ray")
         self._object_refs: dict[str, Any] = {}
         self._reservation: RayReservation | None = None
-        self._session: SessionDirectory | None = None
+        self._session: Path | None = None
         self._guard: CleanupProcess | None = None
         self._variables: dict[str, str | None] = {}
 
@@ -202,8 +203,8 @@ class RayCluster(Cluster):
         if self.options.address not in (None, "auto"):
             await check_listening(str(self.options.address))
         if self.options.address is None:
-            self._session = SessionDirectory()
-            self._guard = CleanupProcess(self._session.path)
+            self._session = session_directory()
+            self._guard = CleanupProcess(self._session)
         before = dict(os.environ)
         os.environ.update(ray_variables(self.options.address, before))
         what = f"joining {self.options.address}" if self.options.address else "starting"
@@ -218,7 +219,8 @@ class RayCluster(Cluster):
 
     def _initialize(self) -> str:
         """Start or join; the address of this machine as Ray sees it."""
-        directory = None if self._session is None else self._session.inner
+        # a folder within it, as Ray gives every user the right to write to its own
+        directory = None if self._session is None else self._session / "r"
         logger = logging.getLogger("ray")
         level = logger.level
         logger.setLevel(
@@ -246,7 +248,7 @@ class RayCluster(Cluster):
             restore_variables(self._variables)
             self._variables = {}
             if self._session is not None:
-                self._session.remove()
+                shutil.rmtree(self._session, ignore_errors=True)
             if self._guard is not None:
                 self._guard.close()
                 self._guard = None

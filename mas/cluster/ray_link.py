@@ -22,8 +22,7 @@ from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import READ_AHEAD
 from mas.cluster.handle import WorkerLink
 from mas.cluster.options import ClusterOptions
-from mas.cluster.ray_actor import Placed, RayWorker
-from mas.cluster.ray_tls import client_context
+from mas.cluster.ray_actor import Placed, RayWorker, client_context
 from mas.cluster.records import HeartbeatReply, Outcome, Ref, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
 

@@ -18,7 +18,7 @@ from cluster_cases import FACTORY, needs_ray, until
 from mas.cluster import ClusterOptions
 from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import PingRequest
-from mas.cluster.ray_tls import client_context
+from mas.cluster.ray_actor import client_context
 from mas.cluster.records import Done, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, WorkerLost
 
