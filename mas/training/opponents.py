@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from mas.core.team import TeamSpec
 from mas.graph.wiring import seat_of
 from mas.training.sampling.sampler import Opponent, OpponentSeats
 from mas.training.setup import Setup
+from mas.training.tasks.plan import Matchup
 
 if TYPE_CHECKING:
     from mas.serving.model import BaseModel
@@ -49,13 +50,6 @@ class Pool(Protocol):
 
     def open(self, engine: "ServingEngine", base: "BaseModel") -> AbstractAsyncContextManager[Mapping[str, Opponent]]:
         """Opponents by name, whose adapters are published to the engine of those who train."""
-
-
-class Matchup(NamedTuple):
-    """Who plays against the learner in a game, and which seats are the learner's own."""
-
-    opponent: str
-    seats: tuple[str, ...]
 
 
 class Opponents:

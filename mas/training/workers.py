@@ -21,11 +21,11 @@ from mas.core.records import Episode
 from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
-from mas.training.task_batch import TaskOrder
+from mas.training.tasks.plan import TaskOrder
 
 
 class RolloutWorkers:
-    """Satisfies `mas.training.task_batch.TaskPlayer`. Made by `start_workers`."""
+    """Satisfies `mas.training.tasks.plan.TaskPlayer`. Made by `start_workers`."""
 
     def __init__(self, cluster: Cluster, handles: Sequence[Handle], origin: Origin) -> None:
         self._cluster, self._origin = cluster, origin

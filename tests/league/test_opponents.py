@@ -34,8 +34,9 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.training.opponents import Matchup, open_opponents, payoffs_of, points_of
+from mas.training.opponents import open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
+from mas.training.tasks.plan import Matchup
 from mas.training.trainer import Trainer, TrainingOutcome
 
 pytest.importorskip("pyspiel")
