@@ -4,7 +4,7 @@ Whom there is to draw, and how they play, is `Pool`'s affair: training knows nam
 """
 
 import json
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
@@ -214,30 +214,26 @@ def points_of(payoffs: Mapping[str, float], seat: str) -> float:
     return 1 / list(payoffs.values()).count(best) if payoffs[seat] == best else 0.0
 
 
-def check_opponents(setup: Setup) -> None:
-    """Refuse opponents of a team that plays one seat, and games that nobody learns from.
-
-    Raises:
-        ConfigError: says which, and what to write.
-    """
+def opponent_refusals(setup: Setup) -> Iterator[str]:
+    """Opponents of a team that plays one seat, and games that nobody learns from."""
     options, scenario, team = setup.algorithm.opponents, setup.scenario, setup.team
     if options is None:
         return
     if len(team.seats) < 2:
-        raise ConfigError(
+        yield (
             f"algorithm.opponents play the other seats of a game, and team {team.name!r} of scenario "
             f"{scenario.name!r} has one seat: choose a game such as scenario=two_player"
         )
     if setup.train.tasks.arms:
-        raise ConfigError("algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out")
+        yield "algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out"
     for seat in options.seats:
         if seat not in team.seats:
-            raise ConfigError(f"algorithm.opponents.seats has {seat!r}. {did_you_mean(seat, team.seats)}")
+            yield f"algorithm.opponents.seats has {seat!r}. {did_you_mean(seat, team.seats)}"
     roles = roles_of_seats(team)
     known = {role for seat in options.seats or team.seats for role in roles[seat]}
     for named, trained in _trained(setup.algorithm, team).items():
         if not known & trained:
-            raise ConfigError(
+            yield (
                 f"algorithm.{named} trains {sorted(trained)}, none of whom plays a seat of algorithm.opponents.seats="
                 f"{list(options.seats or team.seats)}: nothing would be learned"
             )
