@@ -1,6 +1,6 @@
 """Which tests a run takes: a pytest plugin, loaded by conftest.py.
 
-The default run takes every test but what is marked for the nightly run, and of that one shard of 56:
+The default run takes every test but what is marked for the nightly run, and of that one shard of 112:
 
 - `@pytest.mark.matrix(names, cases, default=...)` is `parametrize` with an axis that a default run does not need whole:
   it takes the `default` cases and those of the shard. The others are not even collected. Only for an axis that the code
@@ -10,7 +10,7 @@ The default run takes every test but what is marked for the nightly run, and of 
   whole. `nightly(of=8)` is for one of eight runs: what takes seconds and would show that something broke soon enough.
   `nightly(shard=False)` is for what takes minutes: no default run takes it.
 
-The shard follows from the commit, so that about 56 commits see everything; it is printed at the end of the run.
+The shard follows from the commit, so that about 112 commits see everything; it is printed at the end of the run.
 `--shard N` chooses another, `--all` takes everything (`make test-all`), and so does a test that is named with `::`.
 A test without one of the two marks is in every run.
 """
@@ -23,11 +23,11 @@ from typing import Any
 
 import pytest
 
-SHARDS = 56
+SHARDS = 112
 
 
 def shard_of(text: str) -> int:
-    """0 to 55, the same on every machine: of a commit's hash, or of a test's id."""
+    """0 to 111, the same on every machine: of a commit's hash, or of a test's id."""
     return int.from_bytes(sha256(text.encode()).digest()[:8]) % SHARDS
 
 

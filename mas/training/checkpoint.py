@@ -117,7 +117,7 @@ def verify_checkpoint(path: Path) -> Progress:
     """Check every file against the manifest and return where the run stood.
 
     Raises:
-        CheckpointError: a file is missing or does not hold what was written.
+        CheckpointError: a file is missing or does not hold what was written, or the checkpoint was deleted meanwhile.
     """
     try:
         sums = json.loads((path / _MANIFEST).read_text())
@@ -128,6 +128,9 @@ def verify_checkpoint(path: Path) -> Progress:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
         return msgspec.convert(json.loads((path / "state.json").read_text()), Progress)
     except (OSError, ValueError, AttributeError) as error:
+        if not path.exists():
+            gone = "is gone: a run that trains keeps only its newest checkpoints; do it again to read the newest one"
+            raise CheckpointError(f"checkpoint {path} {gone}") from error
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {_advice(path)}") from error
 
 

@@ -174,6 +174,8 @@ BAD = [
     ("train.target=2", "less than or equal to 1"),
     ("train.record_every=true", "train.record_every: true is not a number"),
     ("learner.weight_decay=false", "learner.weight_decay: false is not a number"),
+    ("learner.lr=true", "learner.lr: true is not a number"),
+    ("train.target=true", "train.target: true is not a number"),
     ("learner.lr=inf", "learner.lr=inf is not possible: it should be a finite number"),
     ("model.lora.alpha=inf", "model.lora.alpha=inf is not possible: it should be a finite number"),
     ("algorithm.loss.clip_high=inf", "it should be a finite number"),

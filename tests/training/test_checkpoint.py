@@ -128,6 +128,14 @@ def test_only_the_latest_checkpoints_are_kept(base: BaseModel, tmp_path: Path) -
     assert verify_checkpoint(list_checkpoints(tmp_path)[-1]).step == 11
 
 
+def test_one_that_training_deletes_while_it_is_read_is_not_called_corrupt(base: BaseModel, tmp_path: Path) -> None:
+    learner = learner_of(base)
+    path = save_checkpoint(tmp_path, learner, progress(1), keep=1)
+    save_checkpoint(tmp_path, learner, progress(2), keep=1)
+    with pytest.raises(CheckpointError, match=r"step-000001 is gone: .* keeps only its newest.* do it again"):
+        verify_checkpoint(path)
+
+
 def test_the_millionth_step_comes_after_those_before_it_and_copies_of_checkpoints_are_none(
     base: BaseModel, tmp_path: Path
 ) -> None:
