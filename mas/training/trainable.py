@@ -41,7 +41,7 @@ class Trainable(Protocol):
         """Name -> the version that the team plays with."""
 
     def state(self) -> Mapping[str, Any]:
-        """What the next step depends on beside what `save` writes and the progress, as JSON; nothing."""
+        """What the next step depends on beside what `save` writes and the progress, as JSON; by default nothing."""
         return {}
 
     def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
@@ -56,10 +56,10 @@ class Trainable(Protocol):
 
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:
-        """Name -> weights as they are now; not to be changed. None: no adapter is trained, or none of them is here."""
+        """Name -> weights as they are now, which are not to be changed; by default none, as of what is not here."""
         return {}
 
     @property
     def libraries(self) -> Mapping[str, Library]:
-        """Role -> what it has learned as text; nothing."""
+        """Role -> what it has learned as text; by default nothing."""
         return {}

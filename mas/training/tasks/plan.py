@@ -129,7 +129,7 @@ def first_index(*parts: str | int) -> int:
     return derive_seed(*parts) % 10**9 * 1000
 
 
-class Fresh:
+class Fresh(TaskSource):
     """Every step has tasks of its own. It remembers nothing: the seed and the step's number say which.
 
     Args:
@@ -153,14 +153,8 @@ class Fresh:
     def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         pass
 
-    def state(self) -> Mapping[str, Any]:
-        return {}
-
     def restore(self, state: Mapping[str, Any]) -> None:
         pass
-
-    def metrics(self) -> Mapping[str, float]:
-        return {}
 
 
 class Planned(NamedTuple):
