@@ -223,9 +223,7 @@ class RayCluster(Cluster):
         directory = None if self._session is None else self._session / "r"
         logger = logging.getLogger("ray")
         level = logger.level
-        logger.setLevel(
-            logging.ERROR
-        )  # it warns of signals that it does not handle in this thread: they are the user's
+        logger.setLevel(logging.ERROR)  # it warns that it does not handle signals in this thread: they are the user's
         try:
             with keeping_loopback(self.options.address):
                 ray.init(**initial_options(self.options, directory))
