@@ -228,13 +228,13 @@ class Learner:
         """
         if self.loss.bias_correction:
             self._correct(tallies)
-        norms = gradient_norms(self.parameters(), touched, self.options.clip_norm)
+        norms = gradient_norms(self.adapter_tensors(), touched, self.options.clip_norm)
         for name in norms:
             self.optimisers[name].step()
         self.updates += 1
         return norms
 
-    def parameters(self) -> dict[str, Sequence[Tensor]]:
+    def adapter_tensors(self) -> dict[str, Sequence[Tensor]]:
         """Adapter -> its tensors."""
         return {name: weights.parameters() for name, weights in self.adapters.items()}
 
@@ -252,7 +252,7 @@ class Learner:
         Raises:
             TrainingError: a gradient reached the wrong adapter, or is missing in a part of an adapter.
         """
-        trained, names = self.parameters(), sorted(touched)
+        trained, names = self.adapter_tensors(), sorted(touched)
         present = {name: float(any(tensor.grad is not None for tensor in trained[name])) for name in names}
         check_gradients(trained, {name for name in own if present[name]})
         found = [counts := torch.tensor([present[name] for name in names])]

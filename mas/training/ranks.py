@@ -368,7 +368,7 @@ def _held(learner: Learner) -> _Held:
 
 def state_of(learner: Learner) -> dict[str, Tensor]:
     """All that its next update depends on, as tensors by name."""
-    kept = kept_tensors(learner.parameters(), learner.optimisers)
+    kept = kept_tensors(learner.adapter_tensors(), learner.optimisers)
     found = {f"adapters/{name}": one for name, one in kept.items()}
     for name, weights in learner.references.items():
         found |= {f"references/{name}/{at}": one.contiguous() for at, one in enumerate(weights.parameters())}
