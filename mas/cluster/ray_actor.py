@@ -67,7 +67,8 @@ class RayWorker:
         os.environ.update(msgspec.msgpack.decode(variables, type=dict[str, str]))
         host, node = get_node_ip_address(), get_runtime_context().get_node_id()
         accept = partial(self._accept, token)
-        self._listening = await asyncio.start_server(accept, host, 0, limit=READ_AHEAD, ssl=server_context())
+        context = tls_context(ssl.PROTOCOL_TLS_SERVER)
+        self._listening = await asyncio.start_server(accept, host, 0, limit=READ_AHEAD, ssl=context)
         port = self._listening.sockets[0].getsockname()[1]
         return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=host, port=port))
 
@@ -121,25 +122,16 @@ def _clean(threads: int, gpus: float, names: list[str]) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def server_context() -> ssl.SSLContext | None:
-    """Of the side that is connected to; None: Ray uses no TLS.
+def tls_context(protocol: int) -> ssl.SSLContext | None:
+    """Of one side of a connection; None: Ray uses no TLS. Certificates are checked, names in them are not, as Ray has
+    it: nodes have addresses.
+
+    Args:
+        protocol: `ssl.PROTOCOL_TLS_SERVER` of the side that is connected to, `ssl.PROTOCOL_TLS_CLIENT` of the other.
 
     Raises:
         ClusterError: a file is not named, or cannot be read.
     """
-    return _context(ssl.PROTOCOL_TLS_SERVER)
-
-
-def client_context() -> ssl.SSLContext | None:
-    """Of the side that connects. Certificates are checked, names in them are not, as Ray has it: nodes have addresses.
-
-    Raises:
-        ClusterError: as `server_context`.
-    """
-    return _context(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def _context(protocol: int) -> ssl.SSLContext | None:
     if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
         return None
     files = {name: os.environ.get(f"RAY_TLS_{name}", "") for name in ("SERVER_CERT", "SERVER_KEY", "CA_CERT")}

@@ -82,7 +82,7 @@ class WorkerObject:
         try:
             function = self._method(method)
             if inspect.iscoroutinefunction(function):
-                objects = await self._fetched(fetches)
+                objects = [await asyncio.to_thread(fetch) for fetch in fetches]
                 answer = await cast("Awaitable[Any]", function(payload, *objects))
             else:
                 answer = await self._in_thread(lambda: function(payload, *(fetch() for fetch in fetches)))
@@ -120,9 +120,6 @@ class WorkerObject:
         if len(answer) > self._limit:
             raise ValueError(f"{method} returned {len(answer) >> 20} MiB, over payload_mib={self._limit >> 20}")
         return Done(answer)
-
-    async def _fetched(self, fetches: Sequence[Fetch]) -> list[bytes]:
-        return [await asyncio.to_thread(fetch) for fetch in fetches]
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
