@@ -54,8 +54,11 @@ class RolloutWorkers:
             if ref not in self._held:
                 digest, content = packed_files(weights, self._origin)
                 order = msgspec.json.encode(HeldVersionOrder(ref=ref, digest=digest))
-                self._held[ref] = (order, await self._cluster.put(content))
-                await self._hold(ref)
+                held = self._held[ref] = (order, await self._cluster.put(content))
+                try:
+                    await self._pool.call_all("hold", order, [held[1]])
+                except ClusterError as error:
+                    raise TrainingError(f"adapter {ref} cannot be held by all workers: {error}") from error
             yield
         finally:
             self._leases[ref] -= 1
@@ -77,13 +80,6 @@ class RolloutWorkers:
     def metrics(self) -> Mapping[str, int]:
         """How many there are, and how often one was started again so far."""
         return {"count": self.count, "restarts": self._pool.restarts}
-
-    async def _hold(self, ref: AdapterRef) -> None:
-        order, content = self._held[ref]
-        try:
-            await self._pool.call_all("hold", order, [content])
-        except ClusterError as error:
-            raise TrainingError(f"adapter {ref} cannot be held by all workers: {error}") from error
 
     async def _drop(self, ref: AdapterRef) -> None:
         """Let all workers forget a version; one that is lost has forgotten it."""
