@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from mas.cluster.registry import CLUSTERS
+from mas.cluster.contract import CLUSTERS
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 

@@ -14,7 +14,7 @@ from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.serving.model_sources import Origin
 from mas.training.rollout import Rollout
-from mas.training.task_batch import TaskOrder
+from mas.training.tasks.plan import TaskOrder
 from mas.training.workers import RolloutWorkers
 
 ONE_PROCESS, ONE_WORKER = "one process", "one worker"

@@ -26,8 +26,7 @@ from benchmarks.scale.rollouts import (
     workers_of,
 )
 from benchmarks.scale.worker import FACTORY, ScriptedSetup, open_player
-from mas.cluster.contract import Cluster
-from mas.cluster.registry import open_cluster
+from mas.cluster.contract import Cluster, open_cluster
 from mas.config.load import load_config
 from mas.config.options import Config
 from mas.core.errors import MissingPackage

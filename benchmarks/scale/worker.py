@@ -18,7 +18,7 @@ from mas.runtime.team import TeamRuntime
 from mas.testing.scripted import ScriptedEngine
 from mas.training.rollout import Rollout
 from mas.training.setup import plan_tasks
-from mas.training.task_batch import TaskOrder
+from mas.training.tasks.plan import TaskOrder
 
 FACTORY = "benchmarks.scale.worker:make"
 _SIGNALS = "abcd"

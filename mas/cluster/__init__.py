@@ -5,10 +5,9 @@ and its methods take and return bytes. The package knows nothing of teams, model
 restarting by itself (the driver decides, with `respawn`), and calls from worker to worker.
 """
 
-from mas.cluster.contract import Cluster
+from mas.cluster.contract import Cluster, open_cluster
 from mas.cluster.handle import Handle
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import ProcessStatus, Ref, ResourceRequest
-from mas.cluster.registry import open_cluster
 
 __all__ = ["Cluster", "ClusterOptions", "Handle", "ProcessStatus", "Ref", "ResourceRequest", "open_cluster"]

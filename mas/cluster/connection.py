@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from mas.cluster.frames import (
+    REPLIES,
     CallRequest,
     CancelRequest,
     CorruptFrame,
@@ -14,7 +15,7 @@ from mas.cluster.frames import (
     Request,
     StartRequest,
     StopRequest,
-    read_reply,
+    read_frame,
     write_frame,
 )
 from mas.cluster.records import FailedCall, HeartbeatReply, Outcome, WorkerSpec
@@ -126,7 +127,7 @@ class WorkerConnection:
         fault = ""
         try:
             while True:
-                reply = await read_reply(reader, self._limit)
+                reply = await read_frame(reader, REPLIES, self._limit)
                 if not 0 <= reply.id < self._next:
                     raise CorruptFrame(f"a reply to request {reply.id}, which was never sent")
                 answer = self._waiting.get(reply.id)  # None: cancelled

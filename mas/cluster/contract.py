@@ -1,21 +1,23 @@
-"""The contract `Cluster`: what a driver may do, whatever runs the processes."""
+"""The contract `Cluster`: what a driver may do, whatever runs the processes; and how one is opened."""
 
 import asyncio
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from mas.cluster.handle import Handle
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import Handle, WorkerLink
 from mas.cluster.options import ClusterOptions
 from mas.cluster.records import ProcessStatus, Ref, ResourceRequest, WorkerSpec
-from mas.core.errors import ClusterError, ConfigError
+from mas.core.errors import ClusterError, ConfigError, MissingPackage
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+CLUSTERS = {"local": "mas.cluster.local:LocalCluster", "ray": "mas.cluster.ray_cluster:RayCluster"}
 _entered: "list[Cluster]" = []
 
 
@@ -229,3 +231,31 @@ def _check_share(kind: str, cpus: float, gpus: float) -> None:
         raise ConfigError(f"cpus={cpus} is not possible: use 0 or more")
     if not (math.isfinite(gpus) and gpus >= 0) or (gpus > 1 and gpus != int(gpus)):
         raise ConfigError(f"gpus={gpus} is not possible: use a whole number, or a part of one GPU below 1")
+
+
+def check_installed(options: ClusterOptions) -> None:
+    """Refuse a kind of cluster whose package is missing, without importing it.
+
+    Raises:
+        MissingPackage: says how to install it.
+    """
+    try:
+        is_there = options.kind == "local" or find_spec("ray") is not None
+    except ValueError:  # a module without a specification stands in its place
+        is_there = False
+    if not is_there:
+        raise MissingPackage(
+            f"cluster.kind={options.kind} needs the package 'ray': pip install 'mas[ray]'; kind=local does without it"
+        )
+
+
+def open_cluster(options: ClusterOptions, logs: Path) -> Cluster:
+    """A cluster to be entered with `async with`; see `Cluster` for the arguments.
+
+    Raises:
+        MissingPackage: see `check_installed`.
+    """
+    check_installed(options)
+    module, _, name = CLUSTERS[options.kind].partition(":")
+    cluster: Cluster = getattr(import_module(module), name)(options, logs)
+    return cluster

@@ -71,27 +71,26 @@ class CorruptFrame(Exception):
     """Bytes that are no frame; the connection is of no use any more. Stays within the package."""
 
 
-_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
+REPLIES: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def read_request(reader: asyncio.StreamReader, limit: int) -> Request:
-    """The next request.
+async def read_frame(reader: asyncio.StreamReader, kind: msgspec.msgpack.Decoder[T], limit: int) -> T:
+    """The next message. `kind`: `REQUESTS` or `REPLIES`.
 
     Raises:
-        EOFError: the connection has ended, in the middle of a frame or not. CorruptFrame: what came is no request.
+        EOFError: the connection has ended, in the middle of a frame or not. CorruptFrame: what came is no such message.
     """
-    return _decoded(_requests, await _read(reader, limit))
-
-
-async def read_reply(reader: asyncio.StreamReader, limit: int) -> Reply:
-    """The next reply.
-
-    Raises:
-        EOFError: as `read_request`. CorruptFrame: what came is no reply.
-    """
-    return _decoded(_replies, await _read(reader, limit))
+    try:
+        length = int.from_bytes(await reader.readexactly(4))
+        if length > limit + MARGIN:
+            raise CorruptFrame(f"a frame of {length} bytes, {limit + MARGIN} are possible")
+        return kind.decode(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, OSError) as error:  # an OSError: the network gave up, as after ETIMEDOUT
+        raise EOFError("the connection was closed, or broke") from error
+    except msgspec.DecodeError as error:
+        raise CorruptFrame(f"a frame that is no message ({error})") from error
 
 
 async def write_frame(writer: asyncio.StreamWriter, message: Request | Reply) -> None:
@@ -103,20 +102,3 @@ async def write_frame(writer: asyncio.StreamWriter, message: Request | Reply) ->
     body = _encoder.encode(message)
     writer.writelines([len(body).to_bytes(4), body])
     await writer.drain()
-
-
-async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
-    try:
-        length = int.from_bytes(await reader.readexactly(4))
-        if length > limit + MARGIN:
-            raise CorruptFrame(f"a frame of {length} bytes, {limit + MARGIN} are possible")
-        return await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, OSError) as error:  # an OSError: the network gave up, as after ETIMEDOUT
-        raise EOFError("the connection was closed, or broke") from error
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
-    try:
-        return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise CorruptFrame(f"a frame that is no message ({error})") from error

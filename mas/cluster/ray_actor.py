@@ -3,11 +3,15 @@ returns is bytes.
 
 Ray places and watches the process, and brings the objects. Calls go through a connection, as those of a local worker:
 a call through Ray takes milliseconds more, and its answer goes through the object store if it is large.
+
+These connections are encrypted where Ray's own are: by the same variables, with the same files. RAY_USE_TLS=1 with
+RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY and RAY_TLS_CA_CERT: both sides show a certificate.
 """
 
 import asyncio
 import hmac
 import os
+import ssl
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,8 +22,8 @@ from ray.util import get_node_ip_address
 
 from mas.cluster.environment import is_passed_on, thread_variables
 from mas.cluster.frames import READ_AHEAD
-from mas.cluster.ray_tls import server_context
 from mas.cluster.worker import Server, serve
+from mas.core.errors import ClusterError
 
 _TOKEN_S = 10.0
 """In which a client must say the token."""
@@ -63,7 +67,8 @@ class RayWorker:
         os.environ.update(msgspec.msgpack.decode(variables, type=dict[str, str]))
         host, node = get_node_ip_address(), get_runtime_context().get_node_id()
         accept = partial(self._accept, token)
-        self._listening = await asyncio.start_server(accept, host, 0, limit=READ_AHEAD, ssl=server_context())
+        context = tls_context(ssl.PROTOCOL_TLS_SERVER)
+        self._listening = await asyncio.start_server(accept, host, 0, limit=READ_AHEAD, ssl=context)
         port = self._listening.sockets[0].getsockname()[1]
         return msgspec.msgpack.encode(Placed(pid=os.getpid(), node=node, host=host, port=port))
 
@@ -115,3 +120,28 @@ def _clean(threads: int, gpus: float, names: list[str]) -> None:
     os.environ.update(thread_variables(threads))
     if gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def tls_context(protocol: int) -> ssl.SSLContext | None:
+    """Of one side of a connection; None: Ray uses no TLS. Certificates are checked, names in them are not, as Ray has
+    it: nodes have addresses.
+
+    Args:
+        protocol: `ssl.PROTOCOL_TLS_SERVER` of the side that is connected to, `ssl.PROTOCOL_TLS_CLIENT` of the other.
+
+    Raises:
+        ClusterError: a file is not named, or cannot be read.
+    """
+    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    files = {name: os.environ.get(f"RAY_TLS_{name}", "") for name in ("SERVER_CERT", "SERVER_KEY", "CA_CERT")}
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(files["SERVER_CERT"], files["SERVER_KEY"])
+        context.load_verify_locations(files["CA_CERT"])
+    except OSError as error:  # an SSLError among them
+        named = ", ".join(f"RAY_TLS_{name}={path or '(not set)'}" for name, path in files.items())
+        raise ClusterError(f"RAY_USE_TLS is on, and a file of {named} cannot be used: {error}") from error
+    return context

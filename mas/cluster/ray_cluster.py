@@ -1,13 +1,17 @@
 """The cluster of Ray: each worker is a plain actor, each object one of Ray's store, what is reserved a placement group.
 
-A process has at most one. What blocks in Ray's interface runs in one thread, which lives as long as the cluster: on
-Linux the processes of a Ray that is started here die with the thread that started them.
+Ray gives a placement group all of its bundles or none. When a node is lost, Ray moves its bundles to other nodes as
+soon as these have room. A group ends with the job that made it.
+
+A process has at most one cluster of Ray. What blocks in Ray's interface runs in one thread, which lives as long as the
+cluster: on Linux the processes of a Ray that is started here die with the thread that started them.
 """
 
 import asyncio
 import ipaddress
 import logging
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,24 +21,119 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mas.cluster.cleanup import CleanupProcess
 from mas.cluster.contract import Cluster
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import WorkerLink
 from mas.cluster.options import ClusterOptions
-from mas.cluster.ray_link import RayLink
-from mas.cluster.ray_reservation import RayReservation
+from mas.cluster.ray_link import RayLink, RaySession, check_fits_node
 from mas.cluster.ray_start import (
-    SessionDirectory,
     changed_variables,
     check_listening,
     initial_options,
     keeping_loopback,
     ray_variables,
     restore_variables,
+    session_directory,
 )
 from mas.cluster.records import Ref, ResourceRequest, WorkerSpec
-from mas.core.errors import CallExpired, ClusterError
+from mas.cluster.resources import asked_text
+from mas.core.errors import CallExpired, ClusterError, NoResources
+
+_SLACK = 1e-9
+_POLL_S = 0.25
+"""How often Ray is asked whether it holds a group."""
+
+
+class RayReservation:
+    """One placement group. A worker that asks for nothing has no bundle: Ray allows no empty one."""
+
+    def __init__(self, session: RaySession, requests: Sequence[ResourceRequest]) -> None:
+        self._session = session
+        self._requests = [request for request in requests if request.count and (request.cpus or request.gpus)]
+        named = [(name, request) for request in self._requests for name in request.names]
+        self._bundles = [_bundle(request) for _, request in named]
+        self._index = {name: index for index, (name, _) in enumerate(named)}
+        self._group: PlacementGroup | None = None
+
+    async def make(self) -> None:
+        """Hold all of it. What is not free is waited for, half of `start_s`.
+
+        Raises:
+            NoResources: there is less, or less is free; nothing is held.
+        """
+        if not self._bundles:
+            return
+        await self._session.blocking("counting resources", self._check_totals)
+        limit_s = self._session.options.start_s / 2
+        try:
+            async with asyncio.timeout(limit_s):
+                group = await self._session.blocking("reserving resources", self._make)
+                while not await self._session.blocking("reserving resources", partial(_is_held, group)):  # noqa: ASYNC110 - Ray tells of no event
+                    await asyncio.sleep(_POLL_S)
+        except BaseException as error:  # also if cancelled: nothing stays held
+            with suppress(ClusterError):  # the first error says more; leaving the cluster tries again
+                await self.release()
+            if isinstance(error, TimeoutError):
+                raise await self._session.blocking("counting resources", partial(self._not_free, limit_s)) from None
+            raise
+
+    async def release(self) -> None:
+        """Hold nothing any more; nothing if nothing is held."""
+        await self._session.blocking("giving resources back", self._remove)
+
+    def placing(self, name: str) -> Any:
+        """Where Ray is to start a worker: in its bundle, or, if it has none, where there is room."""
+        if self._group is None or name not in self._index:
+            return "DEFAULT"
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=self._index[name])
+
+    def is_waiting(self, name: str) -> bool:
+        """Whether the bundle of a worker was lost with its node, and is on no other one yet. Asks Ray, and blocks."""
+        if self._group is None or name not in self._index:
+            return False
+        return not _is_held(self._group)
+
+    def _make(self) -> PlacementGroup:
+        strategy = (self._session.options.strategy or "pack").upper()
+        self._group = placement_group(self._bundles, strategy=strategy)
+        return self._group
+
+    def _remove(self) -> None:
+        if self._group is not None:
+            remove_placement_group(self._group)
+            self._group = None
+
+    def _check_totals(self) -> None:
+        """Refuse at once what could never be held. To a Ray that others started, nodes may still come."""
+        if self._session.options.address is None:
+            for request in self._requests:
+                check_fits_node(request.names[0], request.cpus, request.gpus)
+            there = ray.cluster_resources()
+            asked = (sum(bundle.get(name, 0) for bundle in self._bundles) for name in ("CPU", "GPU"))
+            if any(number > there.get(name, 0) + _SLACK for number, name in zip(asked, ("CPU", "GPU"), strict=True)):
+                raise self._not_free(0)
+
+    def _not_free(self, waited_s: float) -> NoResources:
+        there, free = ray.cluster_resources(), ray.available_resources()
+        shown = " and ".join(
+            f"{free.get(name, 0):g} of {there.get(name, 0):g} {name}s are free" for name in ("CPU", "GPU")
+        )
+        after = f"after {waited_s:g} s " if waited_s else ""
+        return NoResources(
+            f"{asked_text(self._requests)}, and {after}on all nodes {shown}, so none was started: take fewer "
+            "processes, ask for less, add a node, or wait until what others hold is free"
+        )
+
+
+def _is_held(group: PlacementGroup) -> bool:
+    return bool(placement_group_table(group)["state"] == "CREATED")
+
+
+def _bundle(request: ResourceRequest) -> dict[str, float]:
+    return {name: number for name, number in (("CPU", request.cpus), ("GPU", request.gpus)) if number}
 
 
 class RayCluster(Cluster):
@@ -46,7 +145,7 @@ class RayCluster(Cluster):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster-ray")
         self._object_refs: dict[str, Any] = {}
         self._reservation: RayReservation | None = None
-        self._session: SessionDirectory | None = None
+        self._session: Path | None = None
         self._guard: CleanupProcess | None = None
         self._variables: dict[str, str | None] = {}
 
@@ -104,8 +203,8 @@ class RayCluster(Cluster):
         if self.options.address not in (None, "auto"):
             await check_listening(str(self.options.address))
         if self.options.address is None:
-            self._session = SessionDirectory()
-            self._guard = CleanupProcess(self._session.path)
+            self._session = session_directory()
+            self._guard = CleanupProcess(self._session)
         before = dict(os.environ)
         os.environ.update(ray_variables(self.options.address, before))
         what = f"joining {self.options.address}" if self.options.address else "starting"
@@ -120,12 +219,11 @@ class RayCluster(Cluster):
 
     def _initialize(self) -> str:
         """Start or join; the address of this machine as Ray sees it."""
-        directory = None if self._session is None else self._session.inner
+        # a folder within it, as Ray gives every user the right to write to its own
+        directory = None if self._session is None else self._session / "r"
         logger = logging.getLogger("ray")
         level = logger.level
-        logger.setLevel(
-            logging.ERROR
-        )  # it warns of signals that it does not handle in this thread: they are the user's
+        logger.setLevel(logging.ERROR)  # it warns that it does not handle signals in this thread: they are the user's
         try:
             with keeping_loopback(self.options.address):
                 ray.init(**initial_options(self.options, directory))
@@ -148,7 +246,7 @@ class RayCluster(Cluster):
             restore_variables(self._variables)
             self._variables = {}
             if self._session is not None:
-                self._session.remove()
+                shutil.rmtree(self._session, ignore_errors=True)
             if self._guard is not None:
                 self._guard.close()
                 self._guard = None

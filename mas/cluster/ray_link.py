@@ -8,6 +8,7 @@ import asyncio
 import os
 import secrets
 import signal
+import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,10 +21,9 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import READ_AHEAD
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import WorkerLink
 from mas.cluster.options import ClusterOptions
-from mas.cluster.ray_actor import Placed, RayWorker
-from mas.cluster.ray_tls import client_context
+from mas.cluster.ray_actor import Placed, RayWorker, tls_context
 from mas.cluster.records import HeartbeatReply, Outcome, Ref, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, NoResources, WorkerLost
 
@@ -97,7 +97,8 @@ class RayLink(WorkerLink):
             self._actor = await self._session.blocking(f"making {self._name}", self._make)
             try:
                 async with asyncio.timeout(limit_s):
-                    return msgspec.msgpack.decode(await self._answer(self._ask_place), type=Placed)
+                    place = partial(self._actor.place.remote, self._variables(), self._token)
+                    return msgspec.msgpack.decode(await self._answer(place), type=Placed)
             except TimeoutError:
                 break
             except WorkerLost:
@@ -152,7 +153,7 @@ class RayLink(WorkerLink):
 
     async def _connect(self, placed: Placed) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the worker, and say the token."""
-        where, context = f"{placed.host}:{placed.port}", client_context()
+        where, context = f"{placed.host}:{placed.port}", tls_context(ssl.PROTOCOL_TLS_CLIENT)
         for is_last in (False, True):  # the first time may have been missed because the event loop stood still
             try:
                 async with asyncio.timeout(_CONNECT_S):
@@ -224,9 +225,6 @@ class RayLink(WorkerLink):
         if self._connection is None or self._actor is None:
             raise WorkerLost("its actor was killed" if self._actor is None else "it has no connection")
         return self._connection
-
-    def _ask_place(self) -> Any:
-        return self._actor.place.remote(self._variables(), self._token)
 
     def _make(self) -> Any:
         actor = ray.remote(RayWorker).options(

@@ -8,7 +8,6 @@ import asyncio
 import ipaddress
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -102,17 +101,9 @@ def initial_options(options: ClusterOptions, directory: Path | None) -> dict[str
     }
 
 
-class SessionDirectory:
-    """A directory that only this user can enter. Short, as paths of Ray's sockets in it may have 107 bytes."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="mas-ray-", dir="/tmp" if Path("/tmp").is_dir() else None))
-        self.inner = self.path / "r"
-        """Ray's directory; Ray gives every user the right to write to it."""
-
-    def remove(self) -> None:
-        """Remove it with what is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+def session_directory() -> Path:
+    """A new directory that only this user can enter. Short, as paths of Ray's sockets in it may have 107 bytes."""
+    return Path(tempfile.mkdtemp(prefix="mas-ray-", dir="/tmp" if Path("/tmp").is_dir() else None))
 
 
 def changed_variables(before: Mapping[str, str]) -> dict[str, str | None]:

@@ -5,13 +5,12 @@ notebook; `asynchronous` makes a blocking function one to be awaited.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
-from threading import Lock, RLock, Thread
-from typing import Any, Generic, ParamSpec, TypeVar
+from threading import Lock, RLock
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -70,7 +69,14 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    return _Aside(work).result()
+    aside = Stop()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas") as thread:  # the coroutine's end is waited for
+        job = thread.submit(copy_context().run, asyncio.run, aside.stoppable(work))
+        try:
+            return job.result()
+        except BaseException:
+            aside.stop()
+            raise
 
 
 def exclusive(function: Callable[P, T]) -> Callable[P, T]:
@@ -137,18 +143,14 @@ class Stop:
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        with self._listening(partial(loop.call_soon_threadsafe, task.cancel)):
+        cancel = partial(loop.call_soon_threadsafe, task.cancel)
+        with self._lock:
+            self._cancels.append(cancel)
+        try:
             if self._is_stopped:
                 work.close()
                 raise asyncio.CancelledError
             return await work
-
-    @contextmanager
-    def _listening(self, cancel: Callable[[], object]) -> Iterator[None]:
-        with self._lock:
-            self._cancels.append(cancel)
-        try:
-            yield
         finally:
             with self._lock:
                 self._cancels.remove(cancel)
@@ -156,32 +158,3 @@ class Stop:
 
 _stop: ContextVar[Stop | None] = ContextVar("mas_stop", default=None)
 """Of the `asynchronous` function that this thread works for; None: of none."""
-
-
-class _Aside(Generic[T]):
-    """One coroutine in a thread of its own."""
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-        self._outcome: list[T] = []
-        self._error: BaseException | None = None
-        self._stop = Stop()
-
-    def result(self) -> T:
-        thread = Thread(target=copy_context().run, args=(self._run,), name="mas")
-        thread.start()
-        try:
-            thread.join()
-        except BaseException:
-            self._stop.stop()
-            thread.join()
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._outcome[0]
-
-    def _run(self) -> None:
-        try:
-            self._outcome.append(asyncio.run(self._stop.stoppable(self._work)))
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            self._error = error

@@ -127,7 +127,8 @@ class TaskSource(Protocol):
         """How all tasks of the step went, in the order in which they were drawn."""
 
     def state(self) -> Mapping[str, Any]:
-        """All that the next draw depends on, as JSON can hold it; asked between `tell` and `draw`."""
+        """All that the next draw depends on, as JSON can hold it, or nothing; asked between `tell` and `draw`."""
+        return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on as the source did whose `state` this is.
@@ -137,7 +138,8 @@ class TaskSource(Protocol):
         """
 
     def metrics(self) -> Mapping[str, float]:
-        """Where it stands, for the log; empty where there is nothing to tell."""
+        """Where it stands, for the log; by default nothing."""
+        return {}
 
 
 @runtime_checkable

@@ -24,8 +24,7 @@ from mas.core.seeds import derive_seed
 from mas.endpoint.errors import Refused
 from mas.gateway.recorded import EpisodeBuilder, EpisodeEnd, ProgramEpisode, failed_attempt
 from mas.scenarios.program import ProgramScenario
-from mas.training.task_batch import TaskOrder
-from mas.training.tasks.plan import Arm
+from mas.training.tasks.plan import Arm, TaskOrder
 
 ATTEMPTS = 3
 """How often an episode is tried that fails, or of which nothing more is heard."""
@@ -83,7 +82,7 @@ class Leased:
 
 
 class EpisodeQueue:
-    """Satisfies `mas.training.task_batch.ProgramPlayer`.
+    """Satisfies `mas.training.tasks.plan.ProgramPlayer`.
 
     Programs name the episodes of tasks of their own; of others the names cannot be guessed.
 

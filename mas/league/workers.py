@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from mas.cluster.contract import open_cluster
 from mas.cluster.options import ClusterOptions
 from mas.cluster.pool import WorkerPool
 from mas.cluster.records import ResourceRequest
-from mas.cluster.registry import open_cluster
 from mas.cluster.resources import with_room
 from mas.config.load import checked_config, parse_override
 from mas.config.options import WorkerOptions

@@ -76,7 +76,7 @@ class LearnerRank:
         learner.options = LearnerOptions.model_validate_json(order.options)
         learner.surrogate = self._surrogate if order.is_own_surrogate else None
         learner.begin(1.0)
-        adapters = {name: weights.parameters() for name, weights in learner.adapters.items()}
+        adapters = learner.adapter_tensors()
         learner.optimisers = {name: adamw(own, learner.options, learner.options.lr) for name, own in adapters.items()}
         try:
             restore_kept(adapters, learner.optimisers, _below("adapters/", tensors), "set of adapters")

@@ -15,7 +15,7 @@ from mas.serving.vllm_engine import VllmEngine
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession, open_team
 from mas.training.setup import plan_tasks
-from mas.training.task_batch import TaskOrder
+from mas.training.tasks.plan import TaskOrder
 
 FACTORY = "mas.runs.rollout_worker:make"
 

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_turn
 
-from mas.algorithms.parts.experience.library import Library
 from mas.algorithms.parts.rewards.interaction import paid_together
 from mas.algorithms.parts.warm_start import WarmStartOptions
 from mas.core.concurrency import finished
@@ -40,6 +39,7 @@ from mas.training.saved import initial_adapters
 from mas.training.session import TeamSession
 from mas.training.setup import TrainSetup
 from mas.training.stages import AdapterAssignment
+from mas.training.trainable import Trainable
 from mas.training.updates.build_update import build_update, loss_of
 from mas.training.updates.preference import IMITATION
 from mas.training.updates.update import UpdateResult
@@ -52,11 +52,10 @@ _Text = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt and a completion."""
 
 
-class TrainableAdapters:
-    """Satisfies `mas.training.trainable.Trainable`: every new version of an adapter passes the canary."""
+class TrainableAdapters(Trainable):
+    """Adapters of a base: every new version of an adapter passes the canary."""
 
     def __init__(self, setup: TrainSetup, base: BaseModel) -> None:
-        self.trained: Mapping[str, str] = setup.trained_adapters
         self.base = base
         self._team = setup.team
         self._has_canary = setup.train.canary
@@ -66,7 +65,7 @@ class TrainableAdapters:
         self.learner = Learner(base, initial_adapters(setup, base), setup.learner, loss_of(setup.algorithm), surrogate)
         self.update = build_update(self.learner, setup.algorithm, setup.train.seed, setup.method)
         self.is_shared = setup.algorithm.reward.shared
-        self.assignment = AdapterAssignment(setup.algorithm, self.trained)
+        self.assignment = AdapterAssignment(setup.algorithm, setup.trained_adapters)
         self._copied: tuple[str, ...] = ()
         self._published: AdapterStore | None = None
 
@@ -75,14 +74,6 @@ class TrainableAdapters:
         """Where the adapters are published, while they are served."""
         assert self._published is not None
         return self._published
-
-    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
-        """See `Trainable`; roles are evaluated with their own adapters, which equal the backbone before a fork."""
-        if self.assignment.swaps:
-            session.runtime.use_adapters(
-                self.trained if steps_done is None else self.assignment.sampling_adapters(steps_done)
-            )
-        return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -257,10 +248,6 @@ class TrainableAdapters:
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:
         return self.learner.adapters
-
-    @property
-    def libraries(self) -> Mapping[str, Library]:
-        return {}
 
 
 def older_gaps(

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.parts.rewards.names import FAILURE, MODEL, OWN
 from mas.algorithms.parts.rewards.terms import check_costs
-from mas.cluster.registry import check_installed
+from mas.cluster.contract import check_installed
 from mas.config.owned import renamed
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
@@ -23,23 +23,9 @@ from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
 from mas.roles.experiences import is_reader
 from mas.serving.vllm_options import check_limits
-from mas.training.check_team_options import (
-    check_answers,
-    check_fork,
-    check_inherit,
-    check_late,
-    check_proposer,
-    check_repairs,
-    check_seats,
-    check_shared,
-    check_siblings,
-    check_spending,
-    check_turns,
-    check_warm_start,
-)
+from mas.training.check_team_options import check_late, refuse, sibling_refusals, team_refusals
 from mas.training.check_tinker import check_tinker
 from mas.training.engines import check_published
-from mas.training.opponents import check_opponents
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.stages import AdapterAssignment
 
@@ -55,7 +41,7 @@ def check_trainable(setup: Setup) -> None:
             no role trains, a role that a person plays, a trainable role that is sampled greedily, a frozen role that
             uses an adapter that nobody trains, a template that reads what its view does not show, limits on
             tokens that vLLM cannot say the supports of, or a team in which time decides what is said; see
-            `check_untimed` and `check_siblings`; without gradients a trainable role that does not read experiences.
+            `check_untimed` and `team_refusals`; without gradients a trainable role that does not read experiences.
     """
     try:
         _check(setup)
@@ -75,7 +61,7 @@ def _check(setup: Setup) -> None:
     if setup.engine.name == "vllm":
         check_limits(team)
     check_untimed(team)
-    check_siblings(algorithm, team, scenario.environment().spec.max_turns)
+    refuse(sibling_refusals(algorithm, team, scenario.environment().spec.max_turns))
     trained = trainable_adapters(team, algorithm.policy)
     adapters = set(setup.trained_adapters.values())
     if not trained:
@@ -96,17 +82,7 @@ def _check(setup: Setup) -> None:
         )
     _check_roles(team, adapters)
     AdapterAssignment(algorithm, trained)  # only for its errors: `TrainableAdapters` makes its own
-    check_fork(algorithm, setup.model, adapters)
-    check_turns(algorithm, scenario, team)
-    check_seats(algorithm, scenario, team)
-    check_warm_start(algorithm, scenario)
-    check_proposer(algorithm, scenario, team)
-    check_spending(algorithm, team)
-    check_inherit(algorithm, team)
-    check_answers(algorithm, scenario, team)
-    check_shared(algorithm, scenario, team)
-    check_opponents(setup)
-    check_repairs(algorithm, scenario, team)
+    refuse(team_refusals(setup))
     if algorithm.is_training_free:
         check_editor(setup)
         check_readers(scenario, team)

@@ -74,16 +74,7 @@ def save_checkpoint(
         files |= _learner_files(learner)
     if tensors:
         files[_UPDATE] = safetensors.torch.save(dict(tensors))
-    state = {
-        "step": progress.step,
-        "cost": msgspec.structs.asdict(progress.cost),
-        "optimiser_steps": progress.optimiser_steps,
-        "versions": dict(progress.versions),
-        "success": progress.success,
-        "tasks": dict(progress.tasks),
-        "update": dict(progress.update),
-    }
-    files["state.json"] = json.dumps(state, indent=1).encode()
+    files["state.json"] = json.dumps(msgspec.to_builtins(progress, enc_hook=dict), indent=1).encode()
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files[_MANIFEST] = json.dumps(sums, indent=1).encode()
     target = directory / f"step-{progress.step:06d}"
@@ -135,11 +126,8 @@ def verify_checkpoint(path: Path) -> Progress:
                 raise CheckpointError(f"checkpoint {path} is corrupt: its manifest names {name!r}, outside of it")
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
-        state = json.loads((path / "state.json").read_text())
-        cost = msgspec.convert(state["cost"], Cost)
-        where = (state["step"], cost, state["optimiser_steps"], state["versions"], state["success"])
-        return Progress(*where, state.get("tasks", {}), state.get("update", {}))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return msgspec.convert(json.loads((path / "state.json").read_text()), Progress)
+    except (OSError, ValueError, AttributeError) as error:
         if not path.exists():
             gone = "is gone: a run that trains keeps only its newest checkpoints; do it again to read the newest one"
             raise CheckpointError(f"checkpoint {path} {gone}") from error

@@ -20,7 +20,7 @@ from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once
 from mas.training.sampling.sampler import loops_of
 from mas.training.step_metrics import Gate, gates, pass_share
-from mas.training.task_batch import ProgramPlayer
+from mas.training.tasks.plan import ProgramPlayer
 
 Progress = Callable[[int, int], None]
 """(tasks played, tasks) -> nothing."""

@@ -57,7 +57,7 @@ async def warm_start(
     options = setup.algorithm.warm_start
     assert options is not None
     began, in_environments = time.perf_counter(), environments.seconds
-    trainable.assign_adapters(session, 0)
+    trainable.assignment.use(session.runtime, 0)
     rewards = rewards_of(setup.algorithm, 0)
     episodes = await _sampled(setup, options, scenarios, session, rewards, counted)
     imitated = trainable.assignment.warm_start_adapters()

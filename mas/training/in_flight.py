@@ -35,11 +35,10 @@ from mas.serving.adapter_files import from_directory, to_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.training.cluster_status import BatchStatus
-from mas.training.opponents import Matchup
 from mas.training.rollout import Rollout
 from mas.training.session import TeamSession
 from mas.training.setup import Setup
-from mas.training.task_batch import PlayedGroups, TaskBatch
+from mas.training.tasks.plan import Matchup, PlayedGroups, TaskBatch
 from mas.training.trainable import Trainable
 from mas.training.workers import RolloutWorkers
 
@@ -85,7 +84,6 @@ class BatchesInFlight:
         self._flights: dict[int, _Flight] = {}
         self._resumed: dict[int, _Batch] = {}
         self._resumed_weights: dict[AdapterRef, AdapterWeights] = {}
-        self._resumed_refs: set[AdapterRef] = set()
         self._resumed_leases = AsyncExitStack()
         self._workers: RolloutWorkers | None = None
         self.idle = IdleTime()
@@ -108,7 +106,6 @@ class BatchesInFlight:
                 store = session.publishing.store
                 await store.publish(ref.name, weights, version=ref.version)
                 await self._resumed_leases.enter_async_context(store.lease(str(ref)))
-                self._resumed_refs.add(ref)
             try:
                 yield
             finally:
@@ -207,7 +204,16 @@ class BatchesInFlight:
         if not known:
             return {}
         current = self._trainable.versions(session)
-        found = {_FILE: msgspec.json.encode([_record(known[step]) for step in sorted(known)])}
+        records = [
+            _Record(
+                step=step,
+                picks=tuple(planned.pick for planned in one.batch.planned),
+                versions=dict(one.versions),
+                faced=one.batch.faced,
+            )
+            for step, one in sorted(known.items())
+        ]
+        found = {_FILE: msgspec.json.encode(records)}
         older = {(name, version) for one in known.values() for name, version in one.versions.items()}
         for name, version in sorted(older - set(current.items())):
             assert self._base is not None
@@ -277,7 +283,6 @@ class BatchesInFlight:
     async def _release_resumed(self) -> None:
         """What has begun holds the versions that it samples with; what has not begins with those of now."""
         await self._resumed_leases.aclose()
-        self._resumed_refs.clear()
         self._resumed_weights.clear()
         self._resumed = {step: _Batch(one.batch, {}) for step, one in self._resumed.items()}
 
@@ -290,7 +295,9 @@ class BatchesInFlight:
 
     def _are_served(self, wanted: Mapping[str, int], current: Mapping[str, int]) -> bool:
         """Whether these versions can be leased."""
-        return all(current[name] == one or AdapterRef(name, one) in self._resumed_refs for name, one in wanted.items())
+        return all(
+            current[name] == one or AdapterRef(name, one) in self._resumed_weights for name, one in wanted.items()
+        )
 
     def _age(self, current: Mapping[str, int], batch: _Batch, before: Iterable[int]) -> int:
         """By how many updates the oldest adapter of a batch will be behind, after the steps before it."""
@@ -317,16 +324,6 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     picks: tuple[Pick, ...]
     versions: dict[str, int]
     faced: dict[str, Matchup] = {}
-
-
-def _record(batch: _Batch) -> _Record:
-    own = batch.batch
-    return _Record(
-        step=own.step,
-        picks=tuple(one.pick for one in own.planned),
-        versions=dict(batch.versions),
-        faced=own.faced,
-    )
 
 
 def _of_earlier_step(episode: Episode, versions: Mapping[str, int]) -> Episode:

@@ -135,26 +135,6 @@ def read_mark(answer: str) -> float | None:
     return mark / _MOST if 0 <= mark <= _MOST else None
 
 
-def built_in_judge(options: LateOptions, setup: Setup) -> PatternJudge | ModelJudge | None:
-    """The judge of this name that ships, or that a configured peer is; None: neither.
-
-    Raises:
-        ConfigError: it cannot judge as the options say.
-    """
-    if options.judge == PATTERN:
-        return PatternJudge(options)
-    return ModelJudge(options, setup) if options.judge == BASE or options.judge in setup.peers else None
-
-
-def check_unasked(options: LateOptions) -> None:
-    """Raises ConfigError: a judge that is not of those here is given questions, which it does not read."""
-    if options.asks:
-        raise ConfigError(
-            f"algorithm.reward.late.asks is read by judge=pattern, judge=base and peers, and not by {options.judge!r}: "
-            "leave it out"
-        )
-
-
 def _check_asks(options: LateOptions, what: str) -> None:
     asks: Mapping[str, str] = options.asks
     if asks.keys() != options.terms.keys():

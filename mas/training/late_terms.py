@@ -21,7 +21,7 @@ from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.naming import did_you_mean
 from mas.core.records import Answer, Cost, Episode, Judge, Turn
 from mas.runtime.agents import ModelEndpoint
-from mas.training.judges import BASE, PATTERN, ModelJudge, built_in_judge, check_unasked
+from mas.training.judges import BASE, PATTERN, ModelJudge, PatternJudge
 from mas.training.setup import Setup
 
 
@@ -32,9 +32,15 @@ def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] =
         ConfigError: there is none, it cannot judge as the options say, or the package that offers it breaks.
     """
     name = options.judge
-    if name not in judges and (found := built_in_judge(options, setup)) is not None:
-        return found
-    check_unasked(options)
+    if name not in judges and name == PATTERN:
+        return PatternJudge(options)
+    if name not in judges and (name == BASE or name in setup.peers):
+        return ModelJudge(options, setup)
+    if options.asks:
+        raise ConfigError(
+            f"algorithm.reward.late.asks is read by judge=pattern, judge=base and peers, and not by {name!r}: leave it "
+            "out"
+        )
     if name in judges:
         return judges[name]
     offered = {point.name: point for point in entry_points(group="mas.judges")}

@@ -228,13 +228,14 @@ class Learner:
         """
         if self.loss.bias_correction:
             self._correct(tallies)
-        norms = gradient_norms(self._trained(), touched, self.options.clip_norm)
+        norms = gradient_norms(self.adapter_tensors(), touched, self.options.clip_norm)
         for name in norms:
             self.optimisers[name].step()
         self.updates += 1
         return norms
 
-    def _trained(self) -> dict[str, list[Tensor]]:
+    def adapter_tensors(self) -> dict[str, Sequence[Tensor]]:
+        """Adapter -> its tensors."""
         return {name: weights.parameters() for name, weights in self.adapters.items()}
 
     def add_up(self, own: Collection[str], touched: Collection[str], total: Callable[[Sequence[Tensor]], bool]) -> bool:
@@ -251,7 +252,7 @@ class Learner:
         Raises:
             TrainingError: a gradient reached the wrong adapter, or is missing in a part of an adapter.
         """
-        trained, names = self._trained(), sorted(touched)
+        trained, names = self.adapter_tensors(), sorted(touched)
         present = {name: float(any(tensor.grad is not None for tensor in trained[name])) for name in names}
         check_gradients(trained, {name for name in own if present[name]})
         found = [counts := torch.tensor([present[name] for name in names])]

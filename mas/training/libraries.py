@@ -22,35 +22,31 @@ from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
 from mas.roles.experiences import taught, unlearned
-from mas.serving.adapter_weights import AdapterWeights
 from mas.training.checkpoint import NO_FILES, Progress, save_checkpoint, verify_checkpoint
 from mas.training.engines import open_peer
 from mas.training.language_editor import LanguageEditor
 from mas.training.session import TeamSession
 from mas.training.setup import Setup, trainable_adapters
 from mas.training.stages import AdapterAssignment, rewards_of
+from mas.training.trainable import Trainable
 from mas.training.updates.update import UpdateResult
 
 FOLDER = "experiences"
 """Where libraries lie in a checkpoint and in a run directory, `ROLE.json` each."""
 
 
-class TrainableLibraries:
-    """Satisfies `mas.training.trainable.Trainable`. A role begins with the experiences that its spec gives it."""
+class TrainableLibraries(Trainable):
+    """Libraries of experiences. A role begins with those that its spec gives it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup, team = setup, setup.team
         self._options = setup.algorithm.experience
         self._team = team
-        self.trained: Mapping[str, str] = {name: name for name in trainable_adapters(team, "per_role")}
-        self._libraries = {role: Library(team.roles[role].experiences) for role in self.trained}
+        roles = trainable_adapters(team, "per_role")
+        self._libraries = {role: Library(team.roles[role].experiences) for role in roles}
         self._limits = Limits(self._options.most, self._options.characters)
         self._editor: Editor | None = None
-        self.assignment = AdapterAssignment(setup.algorithm, self.trained)
-
-    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
-        """See `Trainable`; all roles always sample with the bare base."""
-        return self.trained if steps_done is None else self.assignment.trained_adapters(steps_done)
+        self.assignment = AdapterAssignment(setup.algorithm, {role: role for role in roles})
 
     @asynccontextmanager
     async def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AsyncIterator[None]:
@@ -98,10 +94,6 @@ class TrainableLibraries:
     def versions(self, session: TeamSession) -> Mapping[str, int]:
         return {role: library.version for role, library in self._libraries.items()}
 
-    def state(self) -> Mapping[str, Any]:
-        """Nothing: every step compares its own episodes only."""
-        return {}
-
     def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
         """See `save_checkpoint`; every library is a file of it."""
         return save_checkpoint(directory, None, progress, keep, more={**more, **library_files(self._libraries)})
@@ -109,16 +101,12 @@ class TrainableLibraries:
     def load(self, checkpoint: Path) -> Progress:
         progress = verify_checkpoint(checkpoint)
         found = read_libraries(checkpoint / FOLDER)
-        if found.keys() != self.trained.keys():
+        if found.keys() != self._libraries.keys():
             raise CheckpointError(
-                f"checkpoint {checkpoint} holds libraries of {sorted(found)}, the run has {sorted(self.trained)}"
+                f"checkpoint {checkpoint} holds libraries of {sorted(found)}, the run has {sorted(self._libraries)}"
             )
-        self._libraries = {role: found[role] for role in self.trained}
+        self._libraries = {role: found[role] for role in self._libraries}
         return progress
-
-    @property
-    def adapters(self) -> Mapping[str, AdapterWeights]:
-        return {}
 
     @property
     def libraries(self) -> Mapping[str, Library]:

@@ -4,10 +4,10 @@ Whom there is to draw, and how they play, is `Pool`'s affair: training knows nam
 """
 
 import json
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from mas.core.team import TeamSpec
 from mas.graph.wiring import seat_of
 from mas.training.sampling.sampler import Opponent, OpponentSeats
 from mas.training.setup import Setup
+from mas.training.tasks.plan import Matchup
 
 if TYPE_CHECKING:
     from mas.serving.model import BaseModel
@@ -49,13 +50,6 @@ class Pool(Protocol):
 
     def open(self, engine: "ServingEngine", base: "BaseModel") -> AbstractAsyncContextManager[Mapping[str, Opponent]]:
         """Opponents by name, whose adapters are published to the engine of those who train."""
-
-
-class Matchup(NamedTuple):
-    """Who plays against the learner in a game, and which seats are the learner's own."""
-
-    opponent: str
-    seats: tuple[str, ...]
 
 
 class Opponents:
@@ -220,30 +214,26 @@ def points_of(payoffs: Mapping[str, float], seat: str) -> float:
     return 1 / list(payoffs.values()).count(best) if payoffs[seat] == best else 0.0
 
 
-def check_opponents(setup: Setup) -> None:
-    """Refuse opponents of a team that plays one seat, and games that nobody learns from.
-
-    Raises:
-        ConfigError: says which, and what to write.
-    """
+def opponent_refusals(setup: Setup) -> Iterator[str]:
+    """Opponents of a team that plays one seat, and games that nobody learns from."""
     options, scenario, team = setup.algorithm.opponents, setup.scenario, setup.team
     if options is None:
         return
     if len(team.seats) < 2:
-        raise ConfigError(
+        yield (
             f"algorithm.opponents play the other seats of a game, and team {team.name!r} of scenario "
             f"{scenario.name!r} has one seat: choose a game such as scenario=two_player"
         )
     if setup.train.tasks.arms:
-        raise ConfigError("algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out")
+        yield "algorithm.opponents play one game, and train.tasks.arms has several: leave one of them out"
     for seat in options.seats:
         if seat not in team.seats:
-            raise ConfigError(f"algorithm.opponents.seats has {seat!r}. {did_you_mean(seat, team.seats)}")
+            yield f"algorithm.opponents.seats has {seat!r}. {did_you_mean(seat, team.seats)}"
     roles = roles_of_seats(team)
     known = {role for seat in options.seats or team.seats for role in roles[seat]}
     for named, trained in _trained(setup.algorithm, team).items():
         if not known & trained:
-            raise ConfigError(
+            yield (
                 f"algorithm.{named} trains {sorted(trained)}, none of whom plays a seat of algorithm.opponents.seats="
                 f"{list(options.seats or team.seats)}: nothing would be learned"
             )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mas.cluster.contract import open_cluster
 from mas.cluster.records import ResourceRequest
-from mas.cluster.registry import open_cluster
 from mas.cluster.resources import with_room
 from mas.config.options import WorkerOptions
 from mas.core.concurrency import together

@@ -368,8 +368,8 @@ def _held(learner: Learner) -> _Held:
 
 def state_of(learner: Learner) -> dict[str, Tensor]:
     """All that its next update depends on, as tensors by name."""
-    adapters = {name: weights.parameters() for name, weights in learner.adapters.items()}
-    found = {f"adapters/{name}": one for name, one in kept_tensors(adapters, learner.optimisers).items()}
+    kept = kept_tensors(learner.adapter_tensors(), learner.optimisers)
+    found = {f"adapters/{name}": one for name, one in kept.items()}
     for name, weights in learner.references.items():
         found |= {f"references/{name}/{at}": one.contiguous() for at, one in enumerate(weights.parameters())}
     return found

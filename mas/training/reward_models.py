@@ -151,13 +151,10 @@ class ImplicitModel:
         return StepScores(scores=scores, told=told)
 
     def tensors(self) -> dict[str, Tensor]:
-        return kept_tensors(self._parameters(), self.phi.optimisers)
+        return kept_tensors(self.phi.adapter_tensors(), self.phi.optimisers)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        restore_kept(self._parameters(), self.phi.optimisers, tensors, "implicit reward model")
-
-    def _parameters(self) -> dict[str, Sequence[Tensor]]:
-        return {name: weights.parameters() for name, weights in self.phi.adapters.items()}
+        restore_kept(self.phi.adapter_tensors(), self.phi.optimisers, tensors, "implicit reward model")
 
     def _scores(self, trajectories: Sequence[Trajectory], rows: Sequence[TrainRow], old: Logprobs) -> list[list[float]]:
         now = self.phi.logprobs(rows)

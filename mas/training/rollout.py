@@ -19,15 +19,23 @@ from mas.core.scenario import Pick, TaskOutcome
 from mas.core.seeds import derive_seed
 from mas.runtime.team import TeamRuntime
 from mas.training.opponents import FILE as OPPONENTS
-from mas.training.opponents import Matchup, Opponents
+from mas.training.opponents import Opponents
 from mas.training.sampling.entropy_tree import EntropyTreeSampler
 from mas.training.sampling.full_tree import FullTreeSampler
 from mas.training.sampling.parallel import ParallelSampler
 from mas.training.sampling.tree import TreeSampler
 from mas.training.setup import Setup
 from mas.training.stages import rewards_of
-from mas.training.task_batch import PlayedGroups, TaskBatch, TaskOrder, TaskPlayer
-from mas.training.tasks.plan import Planned, TaskPlan, outcome_of
+from mas.training.tasks.plan import (
+    Matchup,
+    Planned,
+    PlayedGroups,
+    TaskBatch,
+    TaskOrder,
+    TaskPlan,
+    TaskPlayer,
+    outcome_of,
+)
 
 if TYPE_CHECKING:  # a process that plays with an engine elsewhere needs no tensor library
     from mas.serving.model import BaseModel
@@ -70,11 +78,6 @@ class Rollout:
         replay = setup.algorithm.sampler.replay
         self.replay = SuccessReplay(replay.size, setup.train.seed) if replay is not None else None
         self._horizon = Horizon(turns=horizon.turns, every=horizon.every) if horizon is not None else None
-
-    async def sample(self, runtime: TeamRuntime, step: int, trained: Container[str]) -> list[Episode]:
-        """The episodes of a step, all tasks at once: `draw`, `play` and `settle`, one after the other."""
-        batch = self.draw(step, trained)
-        return await self.settle(runtime, batch, await self.play(runtime, batch))
 
     def draw(self, step: int, trained: Container[str]) -> TaskBatch:
         """What a step plays.

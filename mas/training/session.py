@@ -23,7 +23,7 @@ from mas.tools.recorded import open_tools
 from mas.training.engines import open_peers, served_adapters, start_engine, start_served
 from mas.training.remote_adapter_sync import SyncedEngine
 from mas.training.setup import Setup
-from mas.training.task_batch import ProgramPlayer
+from mas.training.tasks.plan import ProgramPlayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,22 +254,17 @@ class _Pipeline:
         still_active = []
         for group, end in zip(self.active, ends, strict=True):
             if end <= then:
-                self._end_of_group(group.batch, then)
+                self.open_groups[group.batch] -= 1
+                if not self.open_groups[group.batch]:
+                    self.complete[group.batch] = then
             else:
                 group.left -= group.rate * (then - self.now)
                 still_active.append(group)
         self.active, self.now = still_active, then
         while self.learner_ends and self.learner_ends[0] <= then:
-            self._end_of_learner(self.learner_ends.pop(0))
-
-    def _end_of_group(self, batch: int, moment: float) -> None:
-        self.open_groups[batch] -= 1
-        if not self.open_groups[batch]:
-            self.complete[batch] = moment
-
-    def _end_of_learner(self, moment: float) -> None:
-        if self.learner_ends:
-            self.learned.append(moment)
-        else:
-            self.published.append(moment)
-            self.version += 1
+            moment = self.learner_ends.pop(0)
+            if self.learner_ends:
+                self.learned.append(moment)
+            else:
+                self.published.append(moment)
+                self.version += 1

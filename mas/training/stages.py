@@ -7,6 +7,7 @@ from mas.algorithms.parts.rewards.terms import RewardOptions
 from mas.algorithms.parts.schedules import RoleSwap, Stage, Stages, stage_number
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.runtime.team import TeamRuntime
 
 
 def rewards_of(algorithm: AlgorithmOptions, steps_done: int) -> RewardOptions:
@@ -20,15 +21,15 @@ def rewards_of(algorithm: AlgorithmOptions, steps_done: int) -> RewardOptions:
 class AdapterAssignment:
     """What `algorithm.roles`, `.stages`, `.swap` and `.fork` make of the team's adapters.
 
-    Args:
-        adapter_of: role -> its adapter, for every trainable role.
+    Attributes:
+        adapter_of: role -> its adapter, for every trainable role; or its library, which is named like the role.
 
     Raises:
         ConfigError: a role that is not trainable, two to be swapped that have one adapter, or one adapter to be forked.
     """
 
     def __init__(self, algorithm: AlgorithmOptions, adapter_of: Mapping[str, str]) -> None:
-        self._adapter_of = dict(adapter_of)
+        self.adapter_of = dict(adapter_of)
         self._roles = frozenset(algorithm.roles or adapter_of)
         stages = [Stage(roles=frozenset(one.roles), steps=one.steps) for one in algorithm.stages]
         self._stages = Stages(stages=tuple(stages)) if stages else None
@@ -57,10 +58,11 @@ class AdapterAssignment:
                 "it out, or choose a team whose roles have adapters of their own"
             )
 
-    @property
-    def swaps(self) -> bool:
-        """Whether a role ever samples with another one's adapter."""
-        return self._swap is not None or self._after > 0
+    def use(self, runtime: TeamRuntime, steps_done: int | None) -> None:
+        """Have roles sample as after so many steps; None: for an evaluation, each with its own adapter, which equals
+        the backbone before a fork."""
+        if self._swap is not None or self._after:
+            runtime.use_adapters(self.adapter_of if steps_done is None else self.sampling_adapters(steps_done))
 
     def copies(self, steps_done: int) -> tuple[str, ...]:
         """The backbone of a step and the adapters that get its weights after it; empty: there are none.
@@ -72,10 +74,10 @@ class AdapterAssignment:
     def sampling_adapters(self, steps_done: int) -> Mapping[str, str]:
         """Role -> the adapter that it samples with, after so many steps."""
         if steps_done < self._after:
-            return dict.fromkeys(self._adapter_of, self._names[0])
+            return dict.fromkeys(self.adapter_of, self._names[0])
         if self._swap is None:
-            return self._adapter_of
-        return self._adapter_of | dict(zip(self._swapped, self._swap(steps_done), strict=True))
+            return self.adapter_of
+        return self.adapter_of | dict(zip(self._swapped, self._swap(steps_done), strict=True))
 
     def warm_start_adapters(self) -> Mapping[str, str]:
         """Role -> the adapter that the warm start trains, for all roles that are ever trained."""

@@ -17,17 +17,8 @@ from mas.training.updates.update import UpdateResult
 class Trainable(Protocol):
     """Holds what is trained, improves it by a step's episodes, and lets the team play with it."""
 
-    trained: Mapping[str, str]
-    """Role -> the name of what is trained for it: an adapter, or its library."""
     assignment: AdapterAssignment
     """Which adapter each role samples with and trains, step by step."""
-
-    def assign_adapters(self, session: TeamSession, steps_done: int | None) -> Mapping[str, str]:
-        """Set the adapter that each role samples with after so many steps; None: for an evaluation.
-
-        Returns:
-            Those of `trained` whose roles are trained in that step.
-        """
 
     def serving(self, session: TeamSession, versions: Mapping[str, int]) -> AbstractAsyncContextManager[None]:
         """While it is open the team plays with what is held. `versions`: of everything that is trained, by its name."""
@@ -50,7 +41,8 @@ class Trainable(Protocol):
         """Name -> the version that the team plays with."""
 
     def state(self) -> Mapping[str, Any]:
-        """What the next step depends on beside what `save` writes and the progress, as JSON."""
+        """What the next step depends on beside what `save` writes and the progress, as JSON; by default nothing."""
+        return {}
 
     def save(self, directory: Path, progress: Progress, keep: int, more: Mapping[str, bytes] = NO_FILES) -> Path:
         """Write a checkpoint below the directory. `more`: further files of it, relative names to contents."""
@@ -64,8 +56,10 @@ class Trainable(Protocol):
 
     @property
     def adapters(self) -> Mapping[str, AdapterWeights]:
-        """Name -> weights as they are now; not to be changed."""
+        """Name -> weights as they are now, which are not to be changed; by default none, as of what is not here."""
+        return {}
 
     @property
     def libraries(self) -> Mapping[str, Library]:
-        """Role -> what it has learned as text."""
+        """Role -> what it has learned as text; by default nothing."""
+        return {}

@@ -5,8 +5,8 @@ through the seed and the step's number: a run that is killed and resumed ends wi
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,7 @@ class Trainer:
         opposed = open_opponents(setup, opponents, is_distributed=opening is not None)
         self.rollout = Rollout(setup, self.tasks, joining, opposed)
         self.in_flight = BatchesInFlight(setup, self.rollout, self.trainable, base)
-        self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.trained.values(), 0))
+        self.progress = Progress(0, Cost(), 0, dict.fromkeys(self.trainable.assignment.adapter_of.values(), 0))
         self._is_resumed = False
 
     def resume(self, step: int | None = None) -> bool:
@@ -167,7 +167,9 @@ class Trainer:
             environments = stack.enter_context(measuring())
             if self._open_processes is not None:
                 self._processes = await stack.enter_async_context(self._open_processes())
-                stack.enter_context(self._sharing_updates(self._processes))
+                assert isinstance(self.trainable, TrainableAdapters)
+                self.trainable.learner.ranks = self._processes.ranks
+                stack.callback(setattr, self.trainable.learner, "ranks", None)
             session = await stack.enter_async_context(self._open())
             workers = None if self._processes is None else self._processes.workers
             await stack.enter_async_context(self.in_flight.open(session, workers))
@@ -199,16 +201,6 @@ class Trainer:
         calls = None if self.checkpoints is None else self.checkpoints.parent / TOOL_CALLS
         engine = None if self._processes is None else self._processes.engine
         return open_team(self.setup, self.base, engine=engine, lanes=self._lanes, calls=calls)
-
-    @contextmanager
-    def _sharing_updates(self, processes: Processes) -> Iterator[None]:
-        """Within the block learner ranks, if there are any, compute a part of every update."""
-        assert isinstance(self.trainable, TrainableAdapters)
-        self.trainable.learner.ranks = processes.ranks
-        try:
-            yield
-        finally:
-            self.trainable.learner.ranks = None
 
     def _spent(self) -> Metrics:
         return {**cost_metrics(self.progress.cost), "optimiser_steps": self.progress.optimiser_steps}
@@ -243,7 +235,7 @@ class Trainer:
         programs = session.programs
         if programs is not None and not programs.has_tasks:
             return
-        self.trainable.assign_adapters(session, None)
+        self.trainable.assignment.use(session.runtime, None)
         tasks, seed = self.setup.train.eval_tasks, self.setup.train.seed
         for name, temperature, scenes in kinds:
             told = partial(on_phase, f"{name} evaluation")
@@ -290,7 +282,9 @@ class Trainer:
     ) -> Metrics:
         began, in_environments = time.perf_counter(), environments.seconds
         on_phase("sampling", 0, 0)
-        trained = self.trainable.assign_adapters(session, self.progress.step)
+        assignment, done = self.trainable.assignment, self.progress.step
+        assignment.use(session.runtime, done)
+        trained = assignment.trained_adapters(done)
         with traced_rollout(self.setup.trace.episodes):
             episodes = await self.in_flight.next(session, self.progress.step, self.setup.train.steps, trained)
         sampled, in_environments = time.perf_counter(), environments.seconds - in_environments

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -67,11 +66,9 @@ class RunWatcher:
     def __enter__(self) -> "RunWatcher":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._progress is not None:
-            self._progress.__exit__(kind, error, trace)
+            self._progress.__exit__(*error)
 
     def on_resume(self, step: int) -> None:
         """Show the display, unless all steps are done."""

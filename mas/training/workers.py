@@ -21,11 +21,11 @@ from mas.core.records import Episode
 from mas.serving.adapter_files import HeldVersionOrder, packed_files
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model_sources import Origin
-from mas.training.task_batch import TaskOrder
+from mas.training.tasks.plan import TaskOrder
 
 
 class RolloutWorkers:
-    """Satisfies `mas.training.task_batch.TaskPlayer`. Made by `start_workers`."""
+    """Satisfies `mas.training.tasks.plan.TaskPlayer`. Made by `start_workers`."""
 
     def __init__(self, cluster: Cluster, handles: Sequence[Handle], origin: Origin) -> None:
         self._cluster, self._origin = cluster, origin
@@ -54,8 +54,11 @@ class RolloutWorkers:
             if ref not in self._held:
                 digest, content = packed_files(weights, self._origin)
                 order = msgspec.json.encode(HeldVersionOrder(ref=ref, digest=digest))
-                self._held[ref] = (order, await self._cluster.put(content))
-                await self._hold(ref)
+                held = self._held[ref] = (order, await self._cluster.put(content))
+                try:
+                    await self._pool.call_all("hold", order, [held[1]])
+                except ClusterError as error:
+                    raise TrainingError(f"adapter {ref} cannot be held by all workers: {error}") from error
             yield
         finally:
             self._leases[ref] -= 1
@@ -77,13 +80,6 @@ class RolloutWorkers:
     def metrics(self) -> Mapping[str, int]:
         """How many there are, and how often one was started again so far."""
         return {"count": self.count, "restarts": self._pool.restarts}
-
-    async def _hold(self, ref: AdapterRef) -> None:
-        order, content = self._held[ref]
-        try:
-            await self._pool.call_all("hold", order, [content])
-        except ClusterError as error:
-            raise TrainingError(f"adapter {ref} cannot be held by all workers: {error}") from error
 
     async def _drop(self, ref: AdapterRef) -> None:
         """Let all workers forget a version; one that is lost has forgotten it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mas.cluster import Cluster, ClusterOptions, Ref, ResourceRequest
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import WorkerLink
 from mas.cluster.records import Done, HeartbeatReply, Outcome, WorkerSpec
 from mas.core.errors import CallExpired
 

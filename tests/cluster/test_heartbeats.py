@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from cluster_cases import until
 
 from mas.cluster import ClusterOptions
-from mas.cluster.handle import Handle
-from mas.cluster.link import WorkerLink
+from mas.cluster.handle import Handle, WorkerLink
 from mas.cluster.records import Done, HeartbeatReply, Outcome, Ref, WorkerSpec
 
 HUNG_S = 0.2

@@ -16,19 +16,20 @@ from mas.cluster import Cluster, ClusterOptions, ResourceRequest, open_cluster
 from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import (
     MARGIN,
+    REPLIES,
+    REQUESTS,
     CorruptFrame,
     PingRequest,
     Reply,
     StartRequest,
     StopRequest,
-    read_reply,
-    read_request,
+    read_frame,
     write_frame,
 )
-from mas.cluster.objects import ObjectFiles
+from mas.cluster.local import ObjectFiles
 from mas.cluster.records import Done, FailedCall, Outcome, Ref
 from mas.cluster.resources import Resources, Share, visible_devices
-from mas.cluster.worker_object import failure
+from mas.cluster.worker import failure
 from mas.core.errors import ClusterError, NoResources, WorkerLost
 
 LIMIT = 1000
@@ -58,21 +59,21 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_what_is_no_frame_is_one_error(name: str) -> None:
-    for read in (read_request, read_reply):
+    for kind in (REQUESTS, REPLIES):
         reader = asyncio.StreamReader()
         reader.feed_data(HOSTILE[name])
         reader.feed_eof()
         with pytest.raises(CorruptFrame, match=r"^a frame "):
-            await read(reader, LIMIT)
+            await read_frame(reader, kind, LIMIT)
 
 
 async def test_a_connection_that_ends_between_frames_is_no_corrupt_one() -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(packed(PingRequest(id=3)))
     reader.feed_eof()
-    assert await read_request(reader, LIMIT) == PingRequest(id=3)
+    assert await read_frame(reader, REQUESTS, LIMIT) == PingRequest(id=3)
     with pytest.raises(EOFError):
-        await read_request(reader, LIMIT)
+        await read_frame(reader, REQUESTS, LIMIT)
 
 
 @pytest.mark.parametrize("half", [b"\x00\x00", (100).to_bytes(4) + b"short"])
@@ -81,7 +82,7 @@ async def test_a_frame_that_is_cut_off_is_the_end_of_the_connection(half: bytes)
     reader.feed_data(half)
     reader.feed_eof()
     with pytest.raises(EOFError):
-        await read_reply(reader, LIMIT)
+        await read_frame(reader, REPLIES, LIMIT)
 
 
 async def test_a_network_that_gave_up_is_the_end_of_the_connection() -> None:
@@ -188,7 +189,7 @@ async def test_a_worker_that_is_sent_garbage_ends_and_says_why() -> None:
 async def test_a_worker_whose_driver_hangs_up_ends_with_its_group() -> None:
     process, reader, writer = await bare_worker()
     await write_frame(writer, PingRequest(id=1))
-    assert (await asyncio.wait_for(read_reply(reader, LIMIT), 60)).id == 1
+    assert (await asyncio.wait_for(read_frame(reader, REPLIES, LIMIT), 60)).id == 1
     writer.close()
     _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == -signal.SIGKILL
@@ -198,9 +199,9 @@ async def test_a_worker_whose_driver_hangs_up_ends_with_its_group() -> None:
 async def test_a_worker_that_is_told_to_stop_ends_with_code_0() -> None:
     process, reader, writer = await bare_worker()
     await write_frame(writer, StartRequest(id=0, factory=FACTORY, arguments=b"", objects="", limit=LIMIT))
-    assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=0, outcome=Done(b""))
+    assert await asyncio.wait_for(read_frame(reader, REPLIES, LIMIT), 60) == Reply(id=0, outcome=Done(b""))
     await write_frame(writer, StopRequest(id=1))
-    assert await asyncio.wait_for(read_reply(reader, LIMIT), 60) == Reply(id=1, outcome=Done(b""))
+    assert await asyncio.wait_for(read_frame(reader, REPLIES, LIMIT), 60) == Reply(id=1, outcome=Done(b""))
     await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     writer.close()

@@ -11,8 +11,8 @@ from conftest import Ran
 from pydantic import ValidationError
 
 from mas.cluster import ClusterOptions, open_cluster
+from mas.cluster.contract import CLUSTERS
 from mas.cluster.environment import clean_environment
-from mas.cluster.registry import CLUSTERS
 from mas.cluster.resources import cores, with_room
 from mas.config.options import WorkerOptions
 from mas.core.errors import ClusterError, MissingPackage

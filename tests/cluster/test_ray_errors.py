@@ -8,7 +8,7 @@ import pytest
 from cluster_cases import needs_ray
 
 from mas.cluster import ClusterOptions
-from mas.cluster.registry import open_cluster
+from mas.cluster.contract import open_cluster
 from mas.core.errors import ClusterError
 
 pytestmark = needs_ray

@@ -18,7 +18,7 @@ from cluster_cases import FACTORY, needs_ray, until
 from mas.cluster import ClusterOptions
 from mas.cluster.connection import WorkerConnection
 from mas.cluster.frames import PingRequest
-from mas.cluster.ray_tls import client_context
+from mas.cluster.ray_actor import tls_context
 from mas.cluster.records import Done, WorkerSpec
 from mas.core.errors import CallExpired, ClusterError, WorkerLost
 
@@ -199,7 +199,7 @@ async def test_connections_are_encrypted_where_those_of_ray_are(
     await asyncio.to_thread(subprocess.run, made, check=True, capture_output=True)
     monkeypatch.setenv("RAY_USE_TLS", "1")
     with pytest.raises(ClusterError, match=r"RAY_USE_TLS is on, and a file of RAY_TLS_SERVER_CERT=\(not set\)"):
-        client_context()
+        tls_context(ssl.PROTOCOL_TLS_CLIENT)
     for name, path in files.items():
         monkeypatch.setenv(f"RAY_TLS_{name}", str(path))
     async with placed(monkeypatch, tmp_path, [], {}) as (_, where):

@@ -19,8 +19,7 @@ from mas.gateway.recorder import GatewayRecorder
 from mas.gateway.serving import GatewayLimits, gateway_app
 from mas.scenarios.program import ListedProgramScenario, ProgramOptions, ProgramScenario
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.task_batch import TaskOrder
-from mas.training.tasks.plan import OWN, Arm
+from mas.training.tasks.plan import OWN, Arm, TaskOrder
 
 ROLES = ("finder", "reader")
 ROWS: Mapping[Any, Sequence[Mapping[str, Any]]] = {

@@ -17,7 +17,7 @@ from mas.gateway.recorded import EpisodeEnd
 from mas.gateway.serving import GatewayLimits
 from mas.roles import build_roles
 from mas.scenarios.program import ListedProgramScenario, ProgramOptions
-from mas.training.task_batch import ProgramPlayer
+from mas.training.tasks.plan import ProgramPlayer
 
 
 def test_a_queue_is_a_player() -> None:

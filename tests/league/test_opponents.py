@@ -34,7 +34,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import from_directory
 from mas.serving.model import BaseModel
-from mas.training.opponents import Matchup, open_opponents, payoffs_of, points_of
+from mas.training.opponents import open_opponents, payoffs_of, points_of
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer, TrainingOutcome
 
@@ -148,7 +148,7 @@ def test_tasks_that_come_again_in_order_are_played_from_both_seats_and_each_step
     found = open_opponents(setup := resolve(config), pool_of(LUCK), is_distributed=False)
     assert found is not None
     tasks, roles = [f"task {number}" for number in range(6)], set(setup.team.roles)
-    faced: list[dict[str, Matchup]] = [{} for _ in range(41)]
+    faced: list[dict[str, Any]] = [{} for _ in range(41)]
     for step, own in enumerate(faced):
         found.draw(step if step < 40 else 7, own, tasks, 6, roles)
     *steps, again = [[one.seats[0] for one in own.values()] for own in faced]

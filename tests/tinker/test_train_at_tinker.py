@@ -29,7 +29,7 @@ from mas.training.batch import TrainRow
 from mas.training.check_tinker import tinker_loss
 from mas.training.engines import start_served
 from mas.training.learner import Learner
-from mas.training.tinker_learner import TinkerLearner
+from mas.training.tinker_adapters import TinkerLearner
 from mas.training.trainer import TrainingOutcome
 
 KEY = "tml-of-the-run"

@@ -29,7 +29,7 @@ from mas.runs.resolve import configured_scenario
 from mas.scenarios import build_scenario
 from mas.scenarios.attempts import attempted
 from mas.testing.scripted import Answer, ScriptedEngine
-from mas.training.check_team_options import check_repairs
+from mas.training.check_team_options import refuse, repair_refusals
 from mas.training.rollout import SAMPLERS
 from mas.training.updates.preference import preferred, turn_values
 
@@ -370,9 +370,9 @@ def test_repairs_of_attempts_of_several_turns_are_refused(options: ScenarioOptio
     algorithm = preset("re_rest").algorithm
     scenario = attempted(build_scenario(options), algorithm.sampler.attempts)
     with pytest.raises(ConfigError, match="is several team turns"):
-        check_repairs(algorithm, scenario, find_team(scenario, team))
+        refuse(repair_refusals(algorithm, scenario, find_team(scenario, team)))
     fine = attempted(build_scenario(REFINE), algorithm.sampler.attempts)
-    check_repairs(algorithm, fine, fine.teams[team])
+    refuse(repair_refusals(algorithm, fine, fine.teams[team]))
 
 
 def test_a_team_whose_last_word_is_not_its_answer_is_not_repaired() -> None:
@@ -380,4 +380,4 @@ def test_a_team_whose_last_word_is_not_its_answer_is_not_repaired() -> None:
     scenario = attempted(build_scenario(REFINE), algorithm.sampler.attempts)
     team: TeamSpec = scenario.teams["team"].model_copy(update={"output": "generator"})
     with pytest.raises(ConfigError, match="may be the last to speak"):
-        check_repairs(algorithm, scenario, team)
+        refuse(repair_refusals(algorithm, scenario, team))

@@ -14,7 +14,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.records import Turn
 from mas.scenarios import build_scenario
-from mas.training.check_team_options import check_turns
+from mas.training.check_team_options import refuse, turn_refusals
 
 PATH = {"name": "plan_path", "options": {"size": 3, "walls": 1, "max_turns": 4}}
 
@@ -59,6 +59,6 @@ def test_a_bonus_that_no_turn_could_get_is_refused() -> None:
     config = load_config(["algorithm=empg", "scenario=relay"])
     scenario = build_scenario(config.scenario)
     with pytest.raises(ConfigError, match=r"speaks once in an episode of 'relay': write algorithm\.advantage"):
-        check_turns(config.algorithm, scenario, scenario.teams["team"])
+        refuse(turn_refusals(config.algorithm, scenario, scenario.teams["team"]))
     plain = load_config(["algorithm=empg", "scenario=relay", "algorithm.options.clarity=0"])
-    check_turns(plain.algorithm, scenario, scenario.teams["team"])
+    refuse(turn_refusals(plain.algorithm, scenario, scenario.teams["team"]))

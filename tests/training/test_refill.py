@@ -81,8 +81,12 @@ def plan_of(config: Config) -> Heard:
 
 async def played(config: Config, plan: TaskPlan, steps: int, trained: set[str]) -> list[list[str]]:
     rollout = Rollout(resolve(config), plan)
-    found = [await rollout.sample(None, step, trained) for step in range(steps)]
-    return [[episode.task for episode in episodes] for episodes in found]
+    found = []
+    for step in range(steps):
+        batch = rollout.draw(step, trained)
+        episodes = await rollout.settle(None, batch, await rollout.play(None, batch))
+        found.append([episode.task for episode in episodes])
+    return found
 
 
 @pytest.mark.usefixtures("flat")

@@ -21,7 +21,7 @@ from mas.core.team import TeamSpec
 from mas.scenarios import build_scenario
 from mas.scenarios.tool_use.environment import ToolEnvironment
 from mas.testing.scripted import ScriptedEngine
-from mas.training.check_team_options import check_turns
+from mas.training.check_team_options import refuse, turn_refusals
 from mas.training.sampling.parallel import ParallelSampler, _uncleanness
 
 ALONE = TeamSpec(
@@ -192,6 +192,6 @@ def test_strata_by_calls_are_refused_where_there_are_no_tools() -> None:
     config = load_config(["algorithm=stratified_grpo", "scenario=plan_path"])
     scenario = build_scenario(config.scenario)
     with pytest.raises(ConfigError, match=r"'plan_path' has none\. Write algorithm\.advantage\.strata\.by=turns"):
-        check_turns(config.algorithm, scenario, scenario.teams["team"])
+        refuse(turn_refusals(config.algorithm, scenario, scenario.teams["team"]))
     by_turns = load_config(["algorithm=stratified_grpo", "scenario=plan_path", "algorithm.options.by=turns"])
-    check_turns(by_turns.algorithm, scenario, scenario.teams["team"])
+    refuse(turn_refusals(by_turns.algorithm, scenario, scenario.teams["team"]))

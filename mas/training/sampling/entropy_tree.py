@@ -112,7 +112,6 @@ def _record(
         parent=next((ids[other] for other in reversed(node.before()) if other in ids), None),
         index=node.chain,
         group=Group(kind="tree", task=chain.recorder.task, agent=node.point.agent, episode=tree),
-        trajectory=None,
         rewards={name: fmean(terms.get(name, 0.0) for terms in own) for name in names},
         chosen=True,
     )

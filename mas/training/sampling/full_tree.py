@@ -144,7 +144,10 @@ class _Tree:
         first: dict[str, int] = {}
         for k, candidate in enumerate(candidates):
             first.setdefault(candidate.text, k)
-        branches = [self._said(self._after(path, turns[k]), candidates[k].payload) for k in first.values()]
+        branches = []
+        for k in first.values():
+            after = replace(path, name=f"{path.name}.{k}", parent=turns[k].id, is_committed=turns[k].chosen)
+            branches.append(self._said(after, candidates[k].payload))
         grown = dict(zip(first, await together(branches, "branch"), strict=True))
         return _joined(turns, [grown[turn.text] for turn in turns], list(grown.values()), _whose(point))
 
@@ -157,18 +160,8 @@ class _Tree:
             parent=path.parent,
             index=number,
             group=decision_group(point, self.recorder, state, path.name),
-            trajectory=None,
-            rewards={},
             chosen=path.is_committed and number == 0,
             path=path.name,
-        )
-
-    def _after(self, path: _Path, turn: Turn) -> _Path:
-        return replace(
-            path,
-            name=f"{path.name}.{turn.candidate}",
-            parent=turn.id,
-            is_committed=turn.chosen,
         )
 
     async def _said(self, path: _Path, payload: Payload) -> _Grown:

@@ -167,7 +167,6 @@ class _ParallelPlay:
             index=self.index,
             group=Group(kind="task", task=self.recorder.task, agent=point.agent),
             trajectory=self.recorder.id,
-            rewards={},
             chosen=True,
             paid=terms,
             facts=(

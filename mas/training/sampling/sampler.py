@@ -221,16 +221,18 @@ def record_turn(
     parent: str | None,
     index: int,
     group: Group,
-    trajectory: str | None,
-    rewards: Mapping[str, float],
     chosen: bool,
+    trajectory: str | None = None,
+    rewards: Mapping[str, float] = MappingProxyType({}),
     path: str = "",
     paid: Mapping[str, float] = MappingProxyType({}),
     facts: Sequence[Fact] = (),
 ) -> Turn:
-    """One generation as a training record. `trajectory` None: it is a trajectory of its own.
+    """One generation as a training record.
 
-    `path`: which candidates it comes after, where the place in the episode alone does not say that.
+    Args:
+        trajectory: None: it is a trajectory of its own. rewards: empty where they are known only later.
+        path: which candidates it comes after, where the place in the episode alone does not say that.
     """
     visit, generation = point.flow.visits(point.agent), candidate.generation
     identity = f"{recorder.id}{path}/{point.turn}/{point.agent}/{visit}/{index}"
@@ -255,7 +257,7 @@ def record_turn(
         seed=candidate.seed,
         finish=generation.finish,
         text=candidate.text,
-        rewards=rewards,
+        rewards=dict(rewards),
         chosen=chosen,
         failure=failure_cause(candidate.payload),
         choices=candidate.choices,

@@ -102,7 +102,6 @@ class _TreePlay:
                 parent=parent,
                 index=k,
                 group=group,
-                trajectory=None,
                 rewards=scored[k],
                 chosen=k == winner,
             )

@@ -1,13 +1,14 @@
 """What a step plays: the source's picks as tasks of their scenarios, and how they went.
 
-An arm is a scenario that tasks come from. Without arms a step takes `Fresh` tasks of the run's scenario.
+An arm is a scenario that tasks come from. Without arms a step takes `Fresh` tasks of the run's scenario. A `TaskBatch`
+is what a step plays, and a `TaskOrder` what a rollout worker gets of it.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -128,7 +129,7 @@ def first_index(*parts: str | int) -> int:
     return derive_seed(*parts) % 10**9 * 1000
 
 
-class Fresh:
+class Fresh(TaskSource):
     """Every step has tasks of its own. It remembers nothing: the seed and the step's number say which.
 
     Args:
@@ -152,14 +153,8 @@ class Fresh:
     def tell(self, outcomes: Sequence[TaskOutcome]) -> None:
         pass
 
-    def state(self) -> Mapping[str, Any]:
-        return {}
-
     def restore(self, state: Mapping[str, Any]) -> None:
         pass
-
-    def metrics(self) -> Mapping[str, float]:
-        return {}
 
 
 class Planned(NamedTuple):
@@ -168,6 +163,72 @@ class Planned(NamedTuple):
     pick: Pick
     scenario: Scenario
     task: Task
+
+
+PlayedGroups = Sequence[Sequence[Episode]]
+"""The episodes of each task, as they were played."""
+
+
+class Matchup(NamedTuple):
+    """Who plays against the learner in a game, and which seats are the learner's own."""
+
+    opponent: str
+    seats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBatch:
+    """What a step plays. `trained`: roles that learn in it; `faced`: task id -> who plays against the learner;
+    `speaking`: role -> `NAME@VERSION`, where workers play it."""
+
+    step: int
+    trained: Container[str]
+    planned: Sequence[Planned]
+    faced: dict[str, Matchup]
+    speaking: dict[str, str] = field(default_factory=dict)
+
+
+class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A task for a worker: with the setup and these adapters its episodes are determined.
+
+    Attributes:
+        step: how many are done.
+        speaking: role -> `NAME@VERSION`.
+    """
+
+    step: int
+    pick: Pick
+    seed: int
+    speaking: dict[str, str]
+
+
+class TaskPlayer(Protocol):
+    """Plays tasks in other processes."""
+
+    async def play(self, order: TaskOrder) -> Sequence[Episode]:
+        """The episodes of a task.
+
+        Raises:
+            TrainingError: it cannot be played.
+        """
+
+
+class ProgramPlayer(TaskPlayer, Protocol):
+    """Plays all tasks in programs of the user's, those of evaluations too."""
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the programs play the tasks of the scenario; False: tasks of their own, which are never held out."""
+
+    async def evaluate(
+        self, tasks: Sequence[Task], *, temperature: float | None, seed: int, on_played: Callable[[], None]
+    ) -> list[Episode]:
+        """An episode of each task.
+
+        Args:
+            temperature: of all roles; None: each role's own.
+            on_played: told of every episode.
+        """
 
 
 class TaskPlan:

@@ -214,7 +214,7 @@ class Replay:
         return {**self._source.metrics(), **own}
 
 
-class Mixture:
+class Mixture(TaskSource):
     """Every step has its share of each arm by the largest remainder; what is left over is carried to the next step."""
 
     def __init__(self, cursors: Cursors, weights: Mapping[str, float]) -> None:
@@ -232,9 +232,6 @@ class Mixture:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._cursors.restore(state["taken"])
-
-    def metrics(self) -> Mapping[str, float]:
-        return {}
 
 
 class Curriculum:

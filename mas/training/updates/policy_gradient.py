@@ -25,10 +25,10 @@ from mas.core.seeds import derive_seed
 from mas.training.batch import TrainRow, train_rows, weighted
 from mas.training.learner import Logprobs
 from mas.training.stages import rewards_of
-from mas.training.updates.update import PolicyLearner, UpdateResult
+from mas.training.updates.update import PolicyLearner, Update, UpdateResult
 
 
-class PolicyGradient:
+class PolicyGradient(Update):
     """Compares the turns as `algorithm.advantage` says, and lets the learner follow `algorithm.loss`.
 
     Args:
@@ -64,9 +64,6 @@ class PolicyGradient:
         means = self.running.state()
         kept: dict[str, Any] = {"running": dict(means)} if means else {}
         return kept if self.smoother is None else kept | {"entropy": dict(self.smoother.state())}
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         self.running = RunningBaseline(self.algorithm.advantage.decay, dict(state.get("running", {})))

@@ -18,13 +18,13 @@ from mas.training.batch import TrainRow, train_rows, trajectory_of
 from mas.training.critic import Critic, Values
 from mas.training.learner import Learner
 from mas.training.stages import rewards_of
-from mas.training.updates.update import UpdateResult
+from mas.training.updates.update import Update, UpdateResult
 
 ByTurn = dict[int, list[float]]
 """Numbers of a turn's tokens, by the identity of the turn."""
 
 
-class Ppo:
+class Ppo(Update):
     """Advantages as `algorithm.critic` says, followed by the learner as `algorithm.loss` says; then the critic learns.
 
     A trajectory is all that an agent said in an episode, paid turn by turn and R altogether; in tree sampling every
@@ -64,9 +64,6 @@ class Ppo:
             learned={name: {**learned[name], **taught[name], **told[name]} for name in learned},
             metrics={},
         )
-
-    def state(self) -> Mapping[str, Any]:
-        return {}
 
     def tensors(self) -> Mapping[str, Tensor]:
         return self.critic.tensors()

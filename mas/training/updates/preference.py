@@ -26,7 +26,7 @@ from mas.training.batch import TrainRow
 from mas.training.learner import Learner, Logprobs
 from mas.training.stages import rewards_of
 from mas.training.step_metrics import MetricAccumulator, Metrics
-from mas.training.updates.update import UpdateResult
+from mas.training.updates.update import Update, UpdateResult
 
 LIKELIHOOD = LossOptions(surrogate="reinforce", importance_cap=None, entropy=0.0)
 """A token's loss is -A log pi, with A the weight that `preference_loss` gives its completion."""
@@ -59,7 +59,7 @@ def preferred(turns: Sequence[Turn], values: Sequence[float], options: Preferenc
     return Preferred(tuple(positives), tuple(pair for pair in pairs if turns[pair[0]].role not in options.sft_only))
 
 
-class Preference:
+class Preference(Update):
     """Labels the turns as `algorithm.preference` says, and lets the learner imitate and prefer.
 
     Every adapter has a loss of its own: means over all positives and all pairs of the roles that use it, in
@@ -88,15 +88,8 @@ class Preference:
             metrics={"preference": _counts(turns, values, found)},
         )
 
-    def state(self) -> Mapping[str, Any]:
-        """Nothing: every step compares only its own turns."""
-        return {}
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return {}
-
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """See `state`."""
+        """There is none: every step compares only its own turns."""
 
     def _repairs(self, played: Sequence[Turn], adapter_of: Mapping[str, str]) -> list[Turn]:
         """Repairs as answers of the trained roles that failed. They did not draw them: the log-probabilities of the

@@ -64,10 +64,12 @@ class Update(Protocol):
         """
 
     def state(self) -> Mapping[str, Any]:
-        """What the next step depends on beside the learner, as JSON."""
+        """What the next step depends on beside the learner, as JSON; by default nothing."""
+        return {}
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """What else the next step depends on, as tensors by name; empty: nothing."""
+        """What else the next step depends on, as tensors by name; by default none."""
+        return {}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from `state()` and `tensors()`.
