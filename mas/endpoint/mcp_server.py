@@ -10,15 +10,17 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TextIO
 
 import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from mas.core.errors import ConfigError
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
@@ -26,21 +28,9 @@ from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.request_lifecycle import read_body
 from mas.endpoint.teams import TeamModel
-from mas.tools.mcp_client import check_sdk
 
 TOOL = "ask_team"
 PATH = "/mcp"
-
-
-def check_mcp(journal: Path | None = None) -> None:
-    """Refuse to serve MCP without the SDK, and beside a journal, whose requests have keys.
-
-    Raises:
-        MissingPackage: it is not installed. ConfigError: there is a journal.
-    """
-    if journal is not None:
-        raise ConfigError("--mcp and --journal do not go together: calls of MCP clients are not kept. Leave one out")
-    check_sdk("serving MCP needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +77,6 @@ class TeamTool:
 
     def server(self) -> Any:
         """A server of the SDK, of either major version."""
-        from mcp import types
-        from mcp.server.lowlevel import Server
-
         listed = types.Tool.model_validate(self.description())
         if not hasattr(Server, "call_tool"):
 
@@ -127,8 +114,6 @@ class McpPage:
     """
 
     def __init__(self, server: Any, gate: ConnectionGate, max_body: int) -> None:
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
         self.manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
         self._gate, self._max_body = gate, max_body
 
@@ -172,8 +157,6 @@ async def serve_stdio(team: TeamModel, output: TextIO) -> None:
     Args:
         output: of `claim_output`.
     """
-    from mcp.server.stdio import stdio_server
-
     server = TeamTool(team, ConnectionGate(running=16, waiting=1024)).server()
     async with stdio_server(stdout=anyio.wrap_file(output)) as (read, write):
         await server.run(read, write, server.create_initialization_options())

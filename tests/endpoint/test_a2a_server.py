@@ -38,11 +38,12 @@ from google.protobuf.struct_pb2 import Value
 from served import serving, trained
 
 import mas.endpoint.a2a_server as a2a_server
+from mas.commands.serve import check_protocols
 from mas.core.engine import Engine, Request, Sampling
 from mas.core.errors import ConfigError
 from mas.core.remote_agent import RemoteAgent
 from mas.endpoint import build_app
-from mas.endpoint.a2a_server import a2a_routes, check_served_a2a
+from mas.endpoint.a2a_server import a2a_routes
 from mas.endpoint.client_keys import ClientLimits
 from mas.endpoint.server import running
 from mas.serving.remote_a2a import A2aEngine
@@ -330,7 +331,7 @@ async def test_a_served_team_plays_a_role_of_another_team(monkeypatch: pytest.Mo
 
 def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--a2a and --journal do not go together"):
-        check_served_a2a(tmp_path / "bus.sqlite")
+        check_protocols(a2a=True, journal=tmp_path / "bus.sqlite")
 
 
 @pytest.mark.slow
