@@ -14,7 +14,7 @@ from mas.core.errors import ConfigError
 from mas.core.remote_agent import check_a2a
 from mas.observe.trust_option import Trust
 from mas.runs.hub_source import local_run
-from mas.runs.overrides import PLAYING, Overrides, PlayedRun, check_used, tell_loading
+from mas.runs.overrides import PLAYING, Host, Overrides, PlayedRun, Port, check_used, tell_loading
 from mas.runs.resolve import resolve
 from mas.tools.mcp_client import check_sdk
 
@@ -22,10 +22,8 @@ from mas.tools.mcp_client import check_sdk
 def serve(
     run_dir: PlayedRun,
     overrides: Overrides = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
     allow_host: Annotated[
         list[str] | None,
@@ -57,7 +55,7 @@ def serve(
 ) -> None:
     """Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C."""
     from mas.endpoint.address import bind, known_hosts, known_origins
-    from mas.endpoint.client_keys import read_keys
+    from mas.endpoint.client_keys import Entrance, read_keys
 
     run_dir = local_run(run_dir)
     config = load_run_config(run_dir, overrides or [], uses=PLAYS)
@@ -69,7 +67,7 @@ def serve(
         place = None if journal is None else journal_at(journal)
         setup, out = resolve(config), Console()
         tell_loading(out, f"serving {run_dir}", setup)
-        from mas.endpoint.command import Entrance, serve_run
+        from mas.endpoint.command import serve_run
 
         who = Entrance(key=key, clients=clients, hosts=hosts, origins=origins)
         serve_run(run_dir, setup, listener, out, who, max_waiting, max_seconds, place, show_messages, mcp, a2a)

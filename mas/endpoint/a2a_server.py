@@ -228,25 +228,6 @@ class CallerContexts(ServerCallContextBuilder):
         )
 
 
-class A2aPages:
-    """An ASGI application: the pages of the protocol, for bodies of a known and bounded length.
-
-    Args:
-        max_body: of a request, in bytes.
-    """
-
-    def __init__(self, router: Router, max_body: int) -> None:
-        self._router, self._max_body = router, max_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Mapping[str, str] = Request(scope).headers
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self._max_body:
-            raise Refused(413, f"the body has more than {self._max_body} bytes, or does not say how many")
-        client_of(scope).enter()
-        await self._router(scope, receive, send)
-
-
 @asynccontextmanager
 async def a2a_routes(
     served: Served, gate: ConnectionGate, max_seconds: float | None, skill: str, about: str, *, has_key: bool
@@ -271,7 +252,17 @@ async def a2a_routes(
         *create_rest_routes(handler, contexts, enable_v0_3_compat=True),
     ]
     router = Router([page for page in pages if isinstance(page, Route)])  # without those of tenants
+
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        """The pages, for bodies of a known and bounded length."""
+        headers: Mapping[str, str] = Request(scope).headers
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > prompts.max_body:
+            raise Refused(413, f"the body has more than {prompts.max_body} bytes, or does not say how many")
+        client_of(scope).enter()
+        await router(scope, receive, send)
+
     try:
-        yield Route(WELL_KNOWN, shown), Mount(PREFIX, A2aPages(router, prompts.max_body))
+        yield Route(WELL_KNOWN, shown), Mount(PREFIX, bounded)
     finally:
         await handler.aclose()

@@ -23,11 +23,10 @@ from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
 from mas.endpoint.app import build_app
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.durable_requests import KeptRequests
-from mas.endpoint.entrance import Entrance as Entrance
-from mas.endpoint.entrance import on_signal as on_signal
 from mas.endpoint.models import RoleModel, Served
-from mas.endpoint.server import running
+from mas.endpoint.server import on_signal, running
 from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_events import Setting

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from mas.config.options import LearnerOptions
 from mas.core.printable import printable
-from mas.endpoint.command import Entrance, on_signal
-from mas.endpoint.server import running
+from mas.endpoint.client_keys import Entrance
+from mas.endpoint.server import on_signal, running
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.tinker.app import POLL_S, tinker_app
