@@ -20,8 +20,7 @@ from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
 from mas.core.remote_agent import WELL_KNOWN
-from mas.endpoint.address import LOCAL
-from mas.endpoint.client_keys import ClientKeys, ClientLimits, Door
+from mas.endpoint.client_keys import ANYBODY, ClientKeys, Door, Entrance
 from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
@@ -45,14 +44,11 @@ _PROBE = EngineRequest(prompt_ids=(0,), sampling=Sampling(temperature=0.0, max_t
 def build_app(
     served: Served,
     *,
-    key: str | None = None,
-    clients: Sequence[ClientLimits] = (),
+    entrance: Entrance = ANYBODY,
     max_running: int = MAX_RUNNING,
     max_waiting: int = MAX_WAITING,
     max_body: int | None = None,
     max_seconds: float | None = None,
-    hosts: frozenset[str] = LOCAL,
-    origins: frozenset[str] = frozenset(),
     desk: HumanDesk | None = None,
     kept: KeptRequests | None = None,
     recording: Recorder = unrecorded,
@@ -60,14 +56,11 @@ def build_app(
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
     Args:
-        key: what clients must send as bearer token, but for `/health`; None: without `clients` anybody may ask.
-        clients: others with keys and limits of their own; see `read_keys`.
+        entrance: who may ask; `/health` needs no key.
         max_running: completions that run at the same time; there may be as many requests and `max_waiting` more, and
             others get status 429.
         max_body: of a request, in bytes; None: what a text as long as the context may need, 8 MiB at most.
         max_seconds: that a request may take; None: no limit.
-        hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
-        origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
         recording: notes what models said.
@@ -87,13 +80,13 @@ def build_app(
         kept=kept,
         recording=recording,
     )
-    keys = ClientKeys(key, clients)
+    keys, origins = ClientKeys(entrance.key, entrance.clients), entrance.origins
 
     def turn_away(error: Refused) -> Response:
         metrics.request("", error.status, 0.0)
         return _answer(error)
 
-    door = Middleware(Door, hosts=hosts | origins, is_open=_OPEN, client=keys.of, refuse=turn_away)
+    door = Middleware(Door, hosts=entrance.hosts | origins, is_open=_OPEN, client=keys.of, refuse=turn_away)
     app = Starlette(
         routes=[
             Route("/v1/completions", exchange(kind=CompletionRequest), methods=["POST"]),

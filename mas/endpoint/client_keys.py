@@ -180,10 +180,10 @@ class Entrance:
     """Who may ask a server.
 
     Attributes:
-        key: the owner's; None: without `clients` all processes on this machine may ask.
-        clients: those with keys of their own.
-        hosts: names that the server is known by, see `known_hosts`.
-        origins: of web pages, see `known_origins`.
+        key: the owner's, sent as bearer token; None: without `clients` all processes on this machine may ask.
+        clients: others with keys and limits of their own; see `read_keys`.
+        hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
+        origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
     """
 
     key: str | None = None
@@ -195,6 +195,10 @@ class Entrance:
     def has_key(self) -> bool:
         """Whether clients must send a key."""
         return self.key is not None or bool(self.clients)
+
+
+ANYBODY = Entrance()
+"""All processes on this machine."""
 
 
 class Door:

@@ -77,14 +77,11 @@ def serve_run(
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
                 app = build_app(
                     served,
-                    key=entrance.key,
-                    clients=entrance.clients,
+                    entrance=entrance,
                     max_waiting=max_waiting,
                     max_seconds=max_seconds,
                     desk=desk,
                     kept=kept,
-                    hosts=entrance.hosts,
-                    origins=entrance.origins,
                 )
                 gate, routes = app.state.gate, app.router.routes
                 if mcp:
