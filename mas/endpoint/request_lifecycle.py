@@ -162,11 +162,10 @@ class RequestExchange:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = ResponsesReply(send) if self.kind is ResponsesRequest else EndpointReply(send)
         began = time.perf_counter()
-        call = _Call(self, reply, began)
         try:
             with self.gate.entered(), self.gate.holding() as take:
                 async with within(self.max_seconds):
-                    await call.answer(scope, receive, take)
+                    await self._answer(Request(scope, receive), reply, began, take)
         except (Disconnected, ClientDisconnect):
             reply.status = GONE
         except asyncio.CancelledError:
@@ -177,54 +176,43 @@ class RequestExchange:
             self.metrics.is_good = self.metrics.is_good and refused.status != 500
             await reply.fail(refused)
         finally:
-            self.metrics.request(call.model, reply.status, time.perf_counter() - began)
+            self.metrics.request(reply.model, reply.status, time.perf_counter() - began)
 
-
-@dataclass(slots=True)
-class _Call:
-    """One request. `model`: empty until it is known to be served."""
-
-    exchange: RequestExchange
-    reply: EndpointReply
-    began: float
-    model: str = ""
-
-    async def answer(self, scope: Scope, receive: Receive, take: Callable[[int], None]) -> None:
+    async def _answer(self, http: Request, reply: EndpointReply, began: float, take: Callable[[int], None]) -> None:
         """Read it, wait for a place, and answer it while the client is there. `take` is told of every byte of it."""
-        served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
-        http, kept, asking = Request(scope, receive), self.exchange.kept, client_of(scope)
+        asking = client_of(http.scope)
         asking.enter()
-        key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
+        key = None if self.kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
         if key is not None and asking.name:
             key = f"{asking.name}/{key}"  # nobody gets the answers of another client
-        read: Wire = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
-        request = self.reply.begin(read)
+        read: Wire = read_request(await read_body(http, self.max_body, take), self.kind)
+        request = reply.begin(read)
         assert isinstance(request, CompletionRequest | ChatRequest)
-        async with gate.connected(receive), self.exchange.recording(http, request) as recording:
+        async with self.gate.connected(http.receive), self.recording(http, request) as recording:
             request = recording.request
-            served.find(request.model)
-            self.model = request.model
+            self.served.find(request.model)
+            model = reply.model = request.model
 
             def on_cost(prompt: int, generated: int) -> None:
-                metrics.tokens(self.model, prompt, generated)
+                self.metrics.tokens(model, prompt, generated)
                 asking.spend(prompt + generated)
 
             answering = Answering(
-                served=served,
-                prompts=self.exchange.prompts,
+                served=self.served,
+                prompts=self.prompts,
                 request=request,
-                reply=self.reply,
-                shape=Shape(request, served.engine.tokenizer),
+                reply=reply,
+                shape=Shape(request, self.served.engine.tokenizer),
                 on_cost=on_cost,
                 on_joined=lambda prompt, generated: asking.spend(prompt + generated),
-                on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
+                on_first_token=lambda moment: self.metrics.first_token(model, moment - began),
                 on_made=recording.on_made,
                 key=key,
-                kept=kept,
+                kept=self.kept,
             )
-            async with gate.places(request.completions):
+            async with self.gate.places(request.completions):
                 await answering.run()
-        metrics.is_good = True
+        self.metrics.is_good = True
 
 
 async def read_body(request: Request, limit: int, take: Callable[[int], None] = lambda count: None) -> bytes:

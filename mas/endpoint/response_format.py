@@ -182,13 +182,14 @@ class EndpointReply:
 
     Attributes:
         status: what the request ended with: that of the answer, or of the error behind its first events.
+        model: that is asked; empty until it is known to be served.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_begun = False
         self._order = asyncio.Lock()
-        self.status = 200
+        self.status, self.model = 200, ""
 
     def begin(self, request: Wire) -> Wire:
         """The request that is answered, which may ask for the same in another form."""
