@@ -76,12 +76,7 @@ def serve_run(
             served = replace(served_team(session, base), shows_messages=shows_messages)
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
                 app = build_app(
-                    served,
-                    entrance=entrance,
-                    max_waiting=max_waiting,
-                    max_seconds=max_seconds,
-                    desk=desk,
-                    kept=kept,
+                    served, entrance=entrance, max_waiting=max_waiting, max_seconds=max_seconds, desk=desk, kept=kept
                 )
                 gate, routes = app.state.gate, app.router.routes
                 if mcp:
