@@ -10,17 +10,39 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from a2a.helpers import new_task
+from a2a.server.agent_execution import AgentExecutor, RequestContext, RequestContextBuilder, SimpleRequestContextBuilder
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes.common import ServerCallContextBuilder, StarletteUser
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import (
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    Message,
+    Part,
+    SecurityScheme,
+    SendMessageRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils import errors
+from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from mas.core.errors import ConfigError
-from mas.core.remote_agent import WELL_KNOWN, check_a2a
+from mas.core.remote_agent import WELL_KNOWN
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
@@ -39,18 +61,7 @@ _FAULT = 500
 """The lowest HTTP status of errors that are the server's."""
 
 
-def check_served_a2a(journal: Path | None = None) -> None:
-    """Refuse to serve A2A without the SDK, and beside a journal, whose requests have keys.
-
-    Raises:
-        MissingPackage: it is not installed. ConfigError: there is a journal.
-    """
-    if journal is not None:
-        raise ConfigError("--a2a and --journal do not go together: tasks of A2A clients are not kept. Leave one out")
-    check_a2a("serving A2A needs")
-
-
-def agent_card(team: TeamModel, skill: str, about: str, address: str, *, has_key: bool) -> Any:
+def agent_card(team: TeamModel, skill: str, about: str, address: str, *, has_key: bool) -> AgentCard:
     """The card of a team.
 
     Args:
@@ -58,8 +69,6 @@ def agent_card(team: TeamModel, skill: str, about: str, address: str, *, has_key
         address: of the server, such as `http://127.0.0.1:8000`.
         has_key: whether clients must send one.
     """
-    from a2a.types import AgentCard, AgentInterface, AgentSkill, HTTPAuthSecurityScheme, SecurityScheme
-
     described = f"Gives the action of the team {team.name!r} in a situation: an object of fields, or a text."
     card = AgentCard(
         name=team.name,
@@ -83,8 +92,8 @@ def agent_card(team: TeamModel, skill: str, about: str, address: str, *, has_key
 
 
 @dataclass(frozen=True, slots=True)
-class TeamTasks:
-    """Plays the tasks of one team; what the SDK calls an executor and a builder of request contexts.
+class TeamTasks(AgentExecutor, RequestContextBuilder):
+    """Plays the tasks of one team.
 
     Attributes:
         gate: how many tasks run at the same time, and how many may wait.
@@ -99,21 +108,19 @@ class TeamTasks:
 
     async def build(
         self,
-        context: Any,
-        params: Any = None,
+        context: ServerCallContext,
+        params: SendMessageRequest | None = None,
         task_id: str | None = None,
         context_id: str | None = None,
-        task: Any = None,
-    ) -> Any:
+        task: Task | None = None,
+    ) -> RequestContext:
         """The context of a request, once its message has been checked.
 
         Raises:
             A2AError: the message is none that the team can read, is for a task that has one, or asks for what is not
                 offered.
         """
-        from a2a.server.agent_execution import SimpleRequestContextBuilder
-        from a2a.utils import errors
-
+        assert params is not None
         if task_id is not None:
             raise errors.UnsupportedOperationError(
                 "a task takes one message here: send the next one without taskId, with the same contextId"
@@ -130,19 +137,16 @@ class TeamTasks:
             raise errors.InvalidParamsError(str(refused)) from refused
         return await SimpleRequestContextBuilder().build(context, params, task_id, context_id, task)
 
-    async def execute(self, context: Any, queue: Any) -> None:
+    async def execute(self, context: Any, event_queue: EventQueue) -> None:
         """Play the team turn of one task, with the likeliest answer of each member."""
-        from a2a.helpers import new_task
-        from a2a.server.tasks import TaskUpdater
-        from a2a.types import Part, TaskState
+        updater = TaskUpdater(event_queue, context.task_id, context.context_id)
 
-        updater = TaskUpdater(queue, context.task_id, context.context_id)
-
-        def said(text: str) -> Any:
+        def said(text: str) -> Message:
             return updater.new_agent_message([Part(text=text)])
 
         submitted = TaskState.TASK_STATE_SUBMITTED
-        await queue.enqueue_event(new_task(context.task_id, context.context_id, submitted, history=[context.message]))
+        begun = new_task(context.task_id, context.context_id, submitted, history=[context.message])
+        await event_queue.enqueue_event(begun)
         client = context.call_context.state["client"]
         try:
             with self.gate.entered():
@@ -159,108 +163,69 @@ class TeamTasks:
             await updater.add_artifact([Part(text=turn.action)], name="action")
             await updater.complete()
 
-    async def cancel(self, context: Any, queue: Any) -> None:
+    async def cancel(self, context: Any, event_queue: EventQueue) -> None:
         """Say that a task is cancelled; the SDK then cancels what plays it."""
-        from a2a.server.tasks import TaskUpdater
-
-        await TaskUpdater(queue, context.task_id, context.context_id).cancel()
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def message_text(message: Any) -> str:
+def message_text(message: Message) -> str:
     """What a message tells the team: its texts, line by line, or its one object of fields as JSON.
 
     Raises:
         A2AError: there is neither, or something else.
     """
-    from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-    from google.protobuf.json_format import MessageToDict
-
     kinds = {part.WhichOneof("content") for part in message.parts}
     if kinds - {"text", "data"}:
-        raise ContentTypeNotSupportedError("a message to the team has texts, or one object of fields as data; no files")
+        raise errors.ContentTypeNotSupportedError(
+            "a message to the team has texts, or one object of fields as data; no files"
+        )
     if kinds == {"text"}:
         return "\n".join(part.text for part in message.parts)
     if kinds != {"data"} or len(message.parts) != 1:
-        raise InvalidParamsError("a message to the team has parts with text, or one part with data")
+        raise errors.InvalidParamsError("a message to the team has parts with text, or one part with data")
     try:
         return json.dumps(MessageToDict(message.parts[0].data), ensure_ascii=False)
     except ValueError as error:  # of a number that JSON does not have
-        raise InvalidParamsError(f"the data are not JSON: {error}") from None
+        raise errors.InvalidParamsError(f"the data are not JSON: {error}") from None
 
 
-class KeptTasks:
-    """The SDK's store of tasks in memory, which forgets the oldest of those that are over."""
+class KeptTasks(InMemoryTaskStore):
+    """Forgets the oldest of those tasks that are over."""
 
     def __init__(self) -> None:
-        from a2a.server.tasks import InMemoryTaskStore
-
-        self._store = InMemoryTaskStore()
-        self._over: dict[str, tuple[int, Any]] = {}
+        super().__init__()
+        self._over: dict[str, tuple[int, ServerCallContext]] = {}
         self._bytes = 0
 
-    async def save(self, task: Any, context: Any) -> None:
+    async def save(self, task: Task, context: ServerCallContext) -> None:
         """Keep a task as it is now."""
-        from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
-
-        await self._store.save(task, context)
+        await super().save(task, context)
         if task.status.state not in TERMINAL_TASK_STATES:
             return
         self._forget(task.id)
         self._over[task.id] = task.ByteSize(), context
-        self._bytes += self._over[task.id][0]
+        self._bytes += task.ByteSize()
         while len(self._over) > KEPT or self._bytes > KEPT_BYTES:
-            oldest = next(iter(self._over))
-            await self._store.delete(oldest, self._forget(oldest))
+            oldest, (_, owner) = next(iter(self._over.items()))
+            await self.delete(oldest, owner)
 
-    def _forget(self, name: str) -> Any:
-        size, context = self._over.pop(name, (0, None))
-        self._bytes -= size
-        return context
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        self._forget(task_id)
+        await super().delete(task_id, context)
 
-    async def get(self, name: str, context: Any) -> Any:
-        """The client's own task of that name; None: there is none, or it is forgotten."""
-        return await self._store.get(name, context)
-
-    async def list(self, asked: Any, context: Any) -> Any:
-        """The client's own tasks."""
-        return await self._store.list(asked, context)
-
-    async def delete(self, name: str, context: Any) -> None:
-        self._forget(name)
-        await self._store.delete(name, context)
+    def _forget(self, task_id: str) -> None:
+        self._bytes -= self._over.pop(task_id, (0, None))[0]
 
 
-class CallerContexts:
+class CallerContexts(ServerCallContextBuilder):
     """What the SDK is told of a request: who sent it, so that clients see their own tasks alone."""
 
-    def build(self, request: Request) -> Any:
-        from a2a.server.context import ServerCallContext
-        from a2a.server.routes.common import StarletteUser
-
+    def build(self, request: Request) -> ServerCallContext:
         client = client_of(request.scope)
         headers = {name: request.headers[name] for name in _READ if name in request.headers}
         return ServerCallContext(
             user=StarletteUser(SimpleUser(client.name)), state={"headers": headers, "client": client}
         )
-
-
-class A2aPages:
-    """An ASGI application: the pages of the protocol, for bodies of a known and bounded length.
-
-    Args:
-        max_body: of a request, in bytes.
-    """
-
-    def __init__(self, router: Router, max_body: int) -> None:
-        self._router, self._max_body = router, max_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Mapping[str, str] = Request(scope).headers
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self._max_body:
-            raise Refused(413, f"the body has more than {self._max_body} bytes, or does not say how many")
-        client_of(scope).enter()
-        await self._router(scope, receive, send)
 
 
 @asynccontextmanager
@@ -272,17 +237,11 @@ async def a2a_routes(
     Args:
         skill: the name of the team's scenario; about: what that is.
     """
-    from a2a.server.request_handlers import DefaultRequestHandler
-    from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-    from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
-
     logging.getLogger("a2a").setLevel(logging.CRITICAL)  # it would log whatever a client sends wrongly
-    prompts, team = PromptReader(served), served.teams[0]
-    tasks: Any = TeamTasks(team, gate, prompts, max_seconds)
-    contexts: Any = CallerContexts()
-    store: Any = KeptTasks()
+    prompts, team, contexts = PromptReader(served), served.teams[0], CallerContexts()
+    tasks = TeamTasks(team, gate, prompts, max_seconds)
     card = agent_card(team, skill, about, "", has_key=has_key)
-    handler = DefaultRequestHandler(tasks, store, card, request_context_builder=tasks)
+    handler = DefaultRequestHandler(tasks, KeptTasks(), card, request_context_builder=tasks)
 
     async def shown(request: Request) -> Response:
         address = f"{request.base_url.scheme}://{request.base_url.netloc}"  # the name that the client knows it by
@@ -293,7 +252,17 @@ async def a2a_routes(
         *create_rest_routes(handler, contexts, enable_v0_3_compat=True),
     ]
     router = Router([page for page in pages if isinstance(page, Route)])  # without those of tenants
+
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        """The pages, for bodies of a known and bounded length."""
+        headers: Mapping[str, str] = Request(scope).headers
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > prompts.max_body:
+            raise Refused(413, f"the body has more than {prompts.max_body} bytes, or does not say how many")
+        client_of(scope).enter()
+        await router(scope, receive, send)
+
     try:
-        yield Route(WELL_KNOWN, shown), Mount(PREFIX, A2aPages(router, prompts.max_body))
+        yield Route(WELL_KNOWN, shown), Mount(PREFIX, bounded)
     finally:
         await handler.aclose()

@@ -150,13 +150,16 @@ class Answering:
         shape, reader = self.shape, self._reader(delta.index)
         known = len(reader.calls)
         text = reader.add(delta.text, is_last=bool(delta.finish))
-        choice = shape.delta(delta.index, text, delta.finish, delta.stop_reason, reader.calls, known)
+        said: Json = {"content": text} if text else {}
+        if new := [{"index": at, **call} for at, call in enumerate(reader.calls)][known:]:
+            said |= {"tool_calls": new}
+        choice = shape.choice(delta.index, text, delta.finish, delta.stop_reason, reader.calls, delta=said)
         choice |= shape.tokens(delta.index, delta.token_ids, delta.logprobs, delta.alternatives)
         self.generated += len(delta.token_ids)
         self.on_cost(0 if self.speaking else len(wanted.prompt_ids), len(delta.token_ids))
         if delta.index not in self.speaking:
             await self._open(wanted, delta, choice)
-        if text or delta.finish or len(reader.calls) > known or shape.shows_tokens:
+        if said or delta.finish or shape.shows_tokens:
             await self.reply.event(shape.chunk([choice], delta.adapter))
 
     def _reader(self, index: int) -> CallReader:

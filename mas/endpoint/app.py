@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -15,23 +15,21 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mas.core.engine import Request as EngineRequest
 from mas.core.engine import Sampling
 from mas.core.errors import MasError, RefusedRequest
 from mas.core.remote_agent import WELL_KNOWN
-from mas.endpoint.address import LOCAL, check_host
-from mas.endpoint.client_keys import SCOPE, ClientKeys, ClientLimits
+from mas.endpoint.client_keys import ANYBODY, ClientKeys, Door, Entrance
 from mas.endpoint.durable_requests import KeptRequests
 from mas.endpoint.errors import Refused
 from mas.endpoint.limits import ConnectionGate, PromptReader
 from mas.endpoint.models import Served
 from mas.endpoint.openapi import description, page
-from mas.endpoint.recording import Recorder
-from mas.endpoint.request_lifecycle import Health, Metrics, RequestExchange, read_body
+from mas.endpoint.request_lifecycle import Metrics, Recorder, RequestExchange, read_body, unrecorded
 from mas.endpoint.responses import ResponsesRequest
 from mas.endpoint.wire import ChatRequest, CompletionRequest
+from mas.endpoint.wire_base import Wire
 from mas.runtime.human import HumanDesk
 
 MAX_RUNNING = 256
@@ -46,34 +44,28 @@ _PROBE = EngineRequest(prompt_ids=(0,), sampling=Sampling(temperature=0.0, max_t
 def build_app(
     served: Served,
     *,
-    key: str | None = None,
-    clients: Sequence[ClientLimits] = (),
+    entrance: Entrance = ANYBODY,
     max_running: int = MAX_RUNNING,
     max_waiting: int = MAX_WAITING,
     max_body: int | None = None,
     max_seconds: float | None = None,
-    hosts: frozenset[str] = LOCAL,
-    origins: frozenset[str] = frozenset(),
     desk: HumanDesk | None = None,
     kept: KeptRequests | None = None,
-    recorder: Recorder | None = None,
+    recording: Recorder = unrecorded,
 ) -> Starlette:
     """The endpoint for an engine that runs already; closing it and the teams' runtimes is the caller's.
 
     Args:
-        key: what clients must send as bearer token, but for `/health`; None: without `clients` anybody may ask.
-        clients: others with keys and limits of their own; see `read_keys`.
+        entrance: who may ask; `/health` needs no key.
         max_running: completions that run at the same time; there may be as many requests and `max_waiting` more, and
             others get status 429.
         max_body: of a request, in bytes; None: what a text as long as the context may need, 8 MiB at most.
         max_seconds: that a request may take; None: no limit.
-        hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
-        origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
         desk: of the teams' runtimes, where questions to people lie; None: there are none.
         kept: keeps the requests to the teams, entered by the caller; None: they end with their client.
-        recorder: notes what models said; None: nobody does.
+        recording: notes what models said.
     """
-    gate, health, prompts = ConnectionGate(running=max_running, waiting=max_waiting), Health(), PromptReader(served)
+    gate, prompts = ConnectionGate(running=max_running, waiting=max_waiting), PromptReader(served)
     metrics = Metrics(served.engine, gate, served.teams)
     max_body = prompts.max_body if max_body is None else max_body
 
@@ -83,19 +75,24 @@ def build_app(
         prompts=prompts,
         gate=gate,
         metrics=metrics,
-        health=health,
         max_body=max_body,
         max_seconds=max_seconds,
         kept=kept,
-        recorder=recorder,
+        recording=recording,
     )
-    door = Middleware(_Door, keys=ClientKeys(key, clients), hosts=hosts | origins, metrics=metrics)
+    keys, origins = ClientKeys(entrance.key, entrance.clients), entrance.origins
+
+    def turn_away(error: Refused) -> Response:
+        metrics.request("", error.status, 0.0)
+        return _answer(error)
+
+    door = Middleware(Door, hosts=entrance.hosts | origins, is_open=_OPEN, client=keys.of, refuse=turn_away)
     app = Starlette(
         routes=[
             Route("/v1/completions", exchange(kind=CompletionRequest), methods=["POST"]),
             Route("/v1/chat/completions", exchange(kind=ChatRequest), methods=["POST"]),
             Route("/v1/responses", exchange(kind=ResponsesRequest), methods=["POST"]),
-            *_Pages(served, gate, metrics, health).routes(),
+            *_Pages(served, gate, metrics).routes(),
             *PeoplePages(desk or HumanDesk(), max_body).routes(),
         ],
         middleware=[*cors(origins), door],
@@ -112,7 +109,6 @@ class _Pages:
     served: Served
     gate: ConnectionGate
     metrics: Metrics
-    health: Health
 
     def routes(self) -> Sequence[Route]:
         return (
@@ -144,23 +140,22 @@ class _Pages:
         """200 while requests are served. After a failure of the engine, a question of one token shows how it is."""
         if self.gate.is_closing:
             raise Refused(503, "the server is closing", code="closing")
-        if not self.health.is_good:
+        if not self.metrics.is_good:
             try:
                 async with asyncio.timeout(_PROBE_S):
                     await self.served.engine.generate(_PROBE)
             except (MasError, TimeoutError) as error:
                 raise Refused(503, f"the engine does not answer: {error}", code="engine_error") from error
-            self.health.is_good = True
+            self.metrics.is_good = True
         return JSONResponse({"status": "ok"})
 
     async def scrape(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-class AnswerRequest(BaseModel):
+class AnswerRequest(Wire):
     """What a person says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     text: Annotated[str, Field(max_length=65_536)]
 
 
@@ -216,27 +211,12 @@ def cors(origins: frozenset[str]) -> Sequence[Middleware]:
     return (allowed,)
 
 
-class _Door:
-    """Refuses requests to other hosts, of web pages, and without the key, which `_OPEN` does not need."""
-
-    def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str], metrics: Metrics) -> None:
-        self._app, self._keys, self._hosts, self._metrics = app, keys, hosts, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                check_host(Request(scope), self._hosts)
-                if scope["path"] not in _OPEN:
-                    scope[SCOPE] = self._keys.client(Request(scope).headers.get("authorization", ""))
-            except Refused as error:
-                self._metrics.request("", error.status, 0.0)
-                await (await _refused(Request(scope), error))(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
+    return _answer(error)
+
+
+def _answer(error: Refused) -> Response:
     return JSONResponse(error.body(), error.status, dict(error.headers))
 
 

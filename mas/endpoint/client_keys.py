@@ -1,4 +1,5 @@
-"""Several clients of one server: a key for each, and how much each may ask.
+"""Who may ask a server, and the middleware that refuses all others. Several clients of one server have a key each, and
+a limit of how much they may ask. Free of torch.
 
     keys:
       - name: alice
@@ -15,15 +16,19 @@ import hmac
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mas.config.plain_values import read_value
 from mas.core.errors import ConfigError
+from mas.endpoint.address import LOCAL, check_host
 from mas.endpoint.errors import Refused
 from mas.endpoint.wire_base import Wire
 
@@ -148,6 +153,10 @@ class ClientKeys:
             *((bytes.fromhex(one.sha256), ApiClient(one)) for one in clients),
         ]
 
+    def of(self, request: Request) -> ApiClient:
+        """Who sends a request, see `client`."""
+        return self.client(request.headers.get("authorization", ""))
+
     def client(self, authorization: str) -> ApiClient:
         """Who sends this header, found in a time that does not depend on how far a key agrees.
 
@@ -164,6 +173,64 @@ class ClientKeys:
                 401, "this server needs its key: send the header Authorization: Bearer KEY", code="invalid_api_key"
             )
         return found[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Who may ask a server.
+
+    Attributes:
+        key: the owner's, sent as bearer token; None: without `clients` all processes on this machine may ask.
+        clients: others with keys and limits of their own; see `read_keys`.
+        hosts: names that the server is known by, beside the address that a connection came to; see `known_hosts`.
+        origins: of web pages that may ask, such as `https://app.example`; see `known_origins`.
+    """
+
+    key: str | None = None
+    clients: Sequence[ClientLimits] = ()
+    hosts: frozenset[str] = LOCAL
+    origins: frozenset[str] = frozenset()
+
+    @property
+    def has_key(self) -> bool:
+        """Whether clients must send a key."""
+        return self.key is not None or bool(self.clients)
+
+
+ANYBODY = Entrance()
+"""All processes on this machine."""
+
+
+class Door:
+    """Middleware: refuses requests to other hosts, of web pages, and without a key.
+
+    Args:
+        hosts: see `check_host`.
+        is_open: paths that need no key.
+        client: who sends a request; raises Refused.
+        refuse: the answer to an error.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: frozenset[str],
+        is_open: Collection[str],
+        client: Callable[[Request], ApiClient],
+        refuse: Callable[[Refused], Response],
+    ) -> None:
+        self._app, self._hosts, self._is_open, self._client, self._refuse = app, hosts, is_open, client, refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                check_host(Request(scope), self._hosts)
+                if scope["path"] not in self._is_open:
+                    scope[SCOPE] = self._client(Request(scope))
+            except Refused as error:
+                await self._refuse(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def client_of(scope: Mapping[str, Any]) -> ApiClient:

@@ -22,14 +22,11 @@ from mas.bus.journal import Journal
 from mas.core.naming import local_name
 from mas.core.role import Role, View
 from mas.core.scenario import Scenario
-from mas.endpoint.a2a_server import a2a_routes
 from mas.endpoint.app import build_app
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.durable_requests import KeptRequests
-from mas.endpoint.entrance import Entrance as Entrance
-from mas.endpoint.entrance import on_signal as on_signal
-from mas.endpoint.mcp_server import mcp_route, serve_stdio
 from mas.endpoint.models import RoleModel, Served
-from mas.endpoint.server import running
+from mas.endpoint.server import on_signal, running
 from mas.endpoint.teams import TeamModel, check_one_seat
 from mas.runtime.human import HumanDesk
 from mas.runtime.replay_events import Setting
@@ -79,20 +76,16 @@ def serve_run(
             served = replace(served_team(session, base), shows_messages=shows_messages)
             async with _keeping(log, served, of, console) as kept, AsyncExitStack() as stack:
                 app = build_app(
-                    served,
-                    key=entrance.key,
-                    clients=entrance.clients,
-                    max_waiting=max_waiting,
-                    max_seconds=max_seconds,
-                    desk=desk,
-                    kept=kept,
-                    hosts=entrance.hosts,
-                    origins=entrance.origins,
+                    served, entrance=entrance, max_waiting=max_waiting, max_seconds=max_seconds, desk=desk, kept=kept
                 )
                 gate, routes = app.state.gate, app.router.routes
                 if mcp:
+                    from mas.endpoint.mcp_server import mcp_route
+
                     routes.append(await stack.enter_async_context(mcp_route(served, gate, max_seconds)))
                 if a2a:
+                    from mas.endpoint.a2a_server import a2a_routes
+
                     name, about = setup.scenario.name, summary(setup.scenario)
                     opened = a2a_routes(served, gate, max_seconds, name, about, has_key=entrance.has_key)
                     routes.extend(await stack.enter_async_context(opened))
@@ -127,6 +120,8 @@ def serve_tool(run_dir: Path, setup: Setup, output: TextIO, console: Console) ->
     Raises:
         As `serve_run`.
     """
+
+    from mas.endpoint.mcp_server import serve_stdio
 
     async def serve() -> None:
         async with open_team(setup, base, adapters, versions=saved_versions(run_dir)) as session:

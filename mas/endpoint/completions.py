@@ -149,7 +149,7 @@ def wanted_completion(served: Served, adapter: str | None, request: CompletionRe
         prompt_ids = begin + tokenizer.encode(prompt)
     else:
         prompt_ids = prompt
-    wanted = _wanted(served, adapter, request, prompt_ids, format_of(request))
+    wanted = _wanted(served, adapter, request, prompt_ids)
     scored = None if request.prompt_logprobs is None else 0
     if not request.echo:
         return replace(wanted, scored=scored)
@@ -162,11 +162,11 @@ def wanted_chat(served: Served, adapter: str | None, request: ChatRequest) -> Wa
     """What a conversation asks for."""
     tokenizer, role, calling = served.engine.tokenizer, served.role(adapter), Calling.of(request)
     if not calling.tools and not any(one.tool_calls or one.role == "tool" for one in request.messages):
-        return _wanted(served, adapter, request, chat_prompt(tokenizer, role, request.messages), format_of(request))
+        return _wanted(served, adapter, request, chat_prompt(tokenizer, role, request.messages))
     if not role.chats:
         raise Refused(400, "tools are possible only with a model that has a chat template", param="tools")
     prompt_ids = prompt_with_functions(tokenizer, role.system, request.messages, calling.tools)
-    grammar = calling.grammar(request) if calling.is_json else format_of(request)
+    grammar = calling.grammar(request) if calling.is_json else None
     prompt_ids += tokenizer.encode(calling.opening)
     return _wanted(served, adapter, request, prompt_ids, grammar, is_free=bool(calling.tools))
 
@@ -221,12 +221,17 @@ def _wanted(
     adapter: str | None,
     request: Sampled,
     prompt_ids: tuple[int, ...],
-    grammar: Grammar | None,
+    grammar: Grammar | None = None,
     *,
     is_free: bool = False,
 ) -> Wanted:
-    """What a prompt asks for. `is_free`: the role's own limits do not apply, nor do they with a grammar: they suit its
-    own form of answers."""
+    """What a prompt asks for.
+
+    Args:
+        grammar: of functions; None: that of the request, if it has one.
+        is_free: the role's own limits do not apply, nor do they with a grammar: they suit its own form of answers.
+    """
+    grammar = grammar or format_of(request.response_format, request.structured_outputs)
     role, tokenizer = served.role(adapter), served.engine.tokenizer
     if not prompt_ids:
         raise Refused(400, "the prompt is empty: give at least one token", param="prompt")
@@ -237,7 +242,9 @@ def _wanted(
     own = () if request.ignore_eos else served.engine.stop_ids
     usual = COMPLETION_TOKENS if isinstance(request, CompletionRequest) else None
     usual, room = None if is_free else role.max_tokens or usual, served.context - len(prompt_ids)
-    tokens = _default_tokens(usual, room) if request.max_tokens is None else max(1, request.max_tokens)
+    # what is usual, or less where the context has less room; at least 1, so that the engine says what is too long
+    usual = room if usual is None else min(usual, room)
+    tokens = max(1, usual if request.max_tokens is None else request.max_tokens)
     sampling = Sampling(
         temperature=role.temperature if request.temperature is None else request.temperature,
         max_tokens=tokens if role.most_tokens is None else min(tokens, role.most_tokens),
@@ -269,11 +276,6 @@ def _single_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[int, str]
     """Token id -> text, for the texts that are exactly one token; one for unknown characters is none."""
     encoded = {text: tokenizer.encode(text) for text in texts}
     return {ids[0]: text for text, ids in encoded.items() if len(ids) == 1 and tokenizer.decode(ids) == text}
-
-
-def _default_tokens(usual: int | None, room: int) -> int:
-    """What is usual, or less where the context has less room; at least 1, so that the engine says what is too long."""
-    return max(1, room if usual is None else min(usual, room))
 
 
 async def complete(engine: Engine, wanted: Wanted, tell: Tell | None = None) -> list[Completion]:

@@ -7,6 +7,7 @@ connections the oldest that waits for its client gives way: a client that sends 
 
 import asyncio
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,9 +96,7 @@ class BoundedProtocol(H11Protocol):
         self.address = ""
         self._pieces = 0
         self._is_in_head = False
-        self._pause: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -114,15 +113,13 @@ class BoundedProtocol(H11Protocol):
         if hasattr(transport, "max_size"):  # asyncio's own; others read less at once
             transport.max_size = _READ
         self.address = self.client[0] if self.client else ""
-        self._limit(self.table.bounds.head_s)
+        self._start("deadline", self.table.bounds.head_s, self.end)
         self.table.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.table.drop(self)
-        self._unlimit()
-        self._forget_unread()
-        if self._pause is not None:
-            self._pause.cancel()
+        for name in [*self._timers]:
+            self._stop(name)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -131,10 +128,9 @@ class BoundedProtocol(H11Protocol):
         self._pieces += 1
         if self._pieces > _PIECES and len(data) < _SMALL and self.is_waiting and not self.transport.is_closing():
             self.transport.pause_reading()
-            self._pause = self.loop.call_later(self.table.bounds.pause_s, self._read_on)
+            self._start("pause", self.table.bounds.pause_s, self._read_on)
 
     def _read_on(self) -> None:
-        self._pause = None
         if not self.flow.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -142,17 +138,16 @@ class BoundedProtocol(H11Protocol):
         self.table.renew(self)
         self._pieces = 0
         if self.conn.their_state is h11.SEND_BODY:
-            self._limit(self.table.bounds.rest_s)
+            self._start("deadline", self.table.bounds.rest_s, self.end)
         super().on_response_complete()
         self._watch_head()
 
     def pause_writing(self) -> None:
-        self._forget_unread()
-        self._unread = self.loop.call_later(self.table.bounds.read_s, self.end)
+        self._start("unread", self.table.bounds.read_s, self.end)
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        self._forget_unread()
+        self._stop("unread")
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -167,26 +162,21 @@ class BoundedProtocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._is_in_head = False
             if self.cycle is not None and not self.cycle.response_complete:
-                self._unlimit()
+                self._stop("deadline")
         elif not self.conn.trailing_data[0]:
-            self._unlimit()
+            self._stop("deadline")
         elif not self._is_in_head:
             self._is_in_head = True
-            self._limit(self.table.bounds.head_s)
+            self._start("deadline", self.table.bounds.head_s, self.end)
 
-    def _limit(self, seconds: float) -> None:
-        self._unlimit()
-        self._deadline = self.loop.call_later(seconds, self.end)
+    def _start(self, name: str, seconds: float, then: Callable[[], None]) -> None:
+        """A timer: `deadline` of a head or of the rest of a body, `pause` of reading, `unread` of an answer."""
+        self._stop(name)
+        self._timers[name] = self.loop.call_later(seconds, then)
 
-    def _unlimit(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _forget_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _stop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
 
 
 class _BoundedConnection(h11.Connection):

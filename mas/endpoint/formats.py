@@ -6,7 +6,7 @@ A JSON Schema is a grammar of compact JSON as `json.dumps` writes it, so that no
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -68,23 +68,14 @@ class StructuredOutputs(Wire):
         return self
 
 
-class Formatted(Protocol):
-    """A request that may say which form its answer has."""
-
-    @property
-    def response_format(self) -> TextFormat | JsonFormat | SchemaFormat | None: ...
-
-    @property
-    def structured_outputs(self) -> StructuredOutputs | None: ...
-
-
-def format_of(request: Formatted) -> Grammar | None:
-    """What an answer may be; None: any text.
+def format_of(
+    wanted: TextFormat | JsonFormat | SchemaFormat | None, structured: StructuredOutputs | None
+) -> Grammar | None:
+    """What an answer may be, by `response_format` and `structured_outputs`; None: any text.
 
     Raises:
         Refused: it is no grammar, or two of them.
     """
-    structured, wanted = request.structured_outputs, request.response_format
     if structured is None:
         schema = wanted.json_schema.schema_ if isinstance(wanted, SchemaFormat) else {"type": "object"}
         is_any = wanted is None or isinstance(wanted, TextFormat)

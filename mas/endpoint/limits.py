@@ -28,6 +28,23 @@ class Disconnected(Exception):
     """The client is gone; nobody waits for an answer."""
 
 
+@asynccontextmanager
+async def within(seconds: float | None) -> AsyncIterator[None]:
+    """Work that may take so long; None: as long as it takes.
+
+    Raises:
+        Refused: status 504, it took longer.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Refused(504, f"a request may take {seconds:g} s here", code="time_limit") from None
+
+
 class ConnectionGate:
     """Counts requests from their first byte to their last.
 

@@ -10,37 +10,27 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TextIO
 
 import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from mas.core.errors import ConfigError
 from mas.core.version import VERSION
 from mas.endpoint.client_keys import client_of
 from mas.endpoint.errors import Refused
-from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
+from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader, within
 from mas.endpoint.models import Served
 from mas.endpoint.request_lifecycle import read_body
 from mas.endpoint.teams import TeamModel
-from mas.tools.mcp_client import check_sdk
 
 TOOL = "ask_team"
 PATH = "/mcp"
-
-
-def check_mcp(journal: Path | None = None) -> None:
-    """Refuse to serve MCP without the SDK, and beside a journal, whose requests have keys.
-
-    Raises:
-        MissingPackage: it is not installed. ConfigError: there is a journal.
-    """
-    if journal is not None:
-        raise ConfigError("--mcp and --journal do not go together: calls of MCP clients are not kept. Leave one out")
-    check_sdk("serving MCP needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +48,11 @@ class TeamTool:
     prompts: PromptReader | None = None
     max_seconds: float | None = None
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> types.Tool:
         about = f"The action of the team {self.team.name!r} in a situation: an object of fields, or a text."
         situation = {"description": f"For example {self.team.example}", "type": ["object", "string"]}
         schema = {"type": "object", "properties": {"situation": situation}, "required": ["situation"]}
-        return {"name": TOOL, "description": about, "inputSchema": schema}
+        return types.Tool.model_validate({"name": TOOL, "description": about, "inputSchema": schema})
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         """The team's action, which the likeliest answers of its members make.
@@ -75,22 +65,16 @@ class TeamTool:
         if name != TOOL or not isinstance(situation, str | dict) or len(arguments) != 1:
             raise Refused(400, f"call {TOOL} with one argument, situation: an object of fields, or a text")
         message = situation if isinstance(situation, str) else json.dumps(situation, ensure_ascii=False)
-        try:
-            with self.gate.entered():
-                async with self.gate.places(1), asyncio.timeout(self.max_seconds):
-                    if self.prompts is not None:
-                        for text in self.team.texts(message):
-                            await self.prompts.check(text)
-                    return (await self.team.turn(message, 0, 0.0)).action
-        except TimeoutError:
-            raise Refused(504, f"a request may take {self.max_seconds:g} s here", code="time_limit") from None
+        with self.gate.entered():
+            async with self.gate.places(1), within(self.max_seconds):
+                if self.prompts is not None:
+                    for text in self.team.texts(message):
+                        await self.prompts.check(text)
+                return (await self.team.turn(message, 0, 0.0)).action
 
     def server(self) -> Any:
         """A server of the SDK, of either major version."""
-        from mcp import types
-        from mcp.server.lowlevel import Server
-
-        listed = types.Tool.model_validate(self.description())
+        listed = self.description()
         if not hasattr(Server, "call_tool"):
 
             async def list_tools(context: Any, parameters: Any) -> types.ListToolsResult:
@@ -127,8 +111,6 @@ class McpPage:
     """
 
     def __init__(self, server: Any, gate: ConnectionGate, max_body: int) -> None:
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
         self.manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
         self._gate, self._max_body = gate, max_body
 
@@ -172,8 +154,6 @@ async def serve_stdio(team: TeamModel, output: TextIO) -> None:
     Args:
         output: of `claim_output`.
     """
-    from mcp.server.stdio import stdio_server
-
     server = TeamTool(team, ConnectionGate(running=16, waiting=1024)).server()
     async with stdio_server(stdout=anyio.wrap_file(output)) as (read, write):
         await server.run(read, write, server.create_initialization_options())

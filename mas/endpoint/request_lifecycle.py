@@ -5,7 +5,8 @@ The counters and gauges are in Prometheus' form, in a registry of its own for ea
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,11 +18,11 @@ from starlette.types import Receive, Scope, Send
 from mas.core.engine import Engine
 from mas.endpoint.answering import Answering
 from mas.endpoint.client_keys import client_of
+from mas.endpoint.completions import Made
 from mas.endpoint.durable_requests import KEY_HEADER, KeptRequests, check_key_header
 from mas.endpoint.errors import Refused, refusal
-from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader
+from mas.endpoint.limits import ConnectionGate, Disconnected, PromptReader, within
 from mas.endpoint.models import Served
-from mas.endpoint.recording import Recorder, unrecorded
 from mas.endpoint.response_format import EndpointReply, Shape
 from mas.endpoint.responses import ResponsesReply, ResponsesRequest
 from mas.endpoint.teams import TeamModel
@@ -35,17 +36,15 @@ BODY_S = 60.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
-@dataclass(slots=True)
-class Health:
-    """Whether the last request that reached the engine found it well."""
-
-    is_good: bool = True
-
-
 class Metrics:
-    """What a server did since it was made, and what it does now."""
+    """What a server did since it was made, and what it does now.
+
+    Attributes:
+        is_good: whether the last request that reached the engine found it well.
+    """
 
     def __init__(self, engine: Engine, gate: ConnectionGate, teams: Sequence[TeamModel] = ()) -> None:
+        self.is_good = True
         registry = self.registry = CollectorRegistry(auto_describe=True)
         began = time.monotonic()
         self._requests = Counter(
@@ -74,8 +73,7 @@ class Metrics:
         )
         for name, text, value in now:
             Gauge(name, text, registry=registry).set_function(value)
-        registry.register(_Versions(engine))
-        registry.register(_Teams(teams))
+        registry.register(_Current(engine, teams))
 
     def request(self, model: str, status: int, seconds: float) -> None:
         """A request has ended. `model`: empty where it named none that is served."""
@@ -95,35 +93,49 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Versions(Collector):
-    """The current version of every adapter, read when somebody looks."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Current(Collector):
+    """Read when somebody looks: the current version of every adapter, team turns, and how often their loops were taken
+    (the share of replies that a feedback agent sent back, say)."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    engine: Engine
+    teams: Sequence[TeamModel]
 
     def collect(self) -> Iterator[Metric]:
         versions = GaugeMetricFamily("mas_adapter_version", "The version that each adapter serves", labels=("adapter",))
-        for name, ref in self._engine.adapters().items():
-            versions.add_metric((name,), ref.version)
-        yield versions
-
-
-class _Teams(Collector):
-    """Team turns and how often their loops were taken: the share of replies that a feedback agent sent back, say."""
-
-    def __init__(self, teams: Sequence[TeamModel]) -> None:
-        self._teams = teams
-
-    def collect(self) -> Iterator[Metric]:
         turns = CounterMetricFamily("mas_team_turns", "Team turns played", labels=("model",))
         loops = CounterMetricFamily("mas_team_loops", "How often a team's loop was taken", labels=("model", "loop"))
-        for team in self._teams:
+        for name, ref in self.engine.adapters().items():
+            versions.add_metric((name,), ref.version)
+        for team in self.teams:
             model = f"team:{team.name}"
             turns.add_metric((model,), team.turns_played)
             for name, taken in team.loops_taken.items():
                 loops.add_metric((model, name), taken)
-        yield turns
-        yield loops
+        yield from (versions, turns, loops)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One request.
+
+    Attributes:
+        request: as it is answered. on_made: told what the model said.
+    """
+
+    request: CompletionRequest | ChatRequest
+    on_made: Made = lambda wanted, made: None
+
+
+Recorder = Callable[[Request, CompletionRequest | ChatRequest], AbstractAsyncContextManager[Recording]]
+"""Notes what models said, as `mas.gateway` does: the request is answered within the block, and an error leaves it where
+the client did not get the whole answer. Raises Refused: it is not answered."""
+
+
+@asynccontextmanager
+async def unrecorded(http: Request, request: CompletionRequest | ChatRequest) -> AsyncIterator[Recording]:
+    """Nobody notes anything."""
+    yield Recording(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +146,7 @@ class RequestExchange:
         max_body: bytes.
         max_seconds: from the request to the end of its answer; None: no limit.
         kept: None: requests end with their client.
-        recorder: notes what models said; None: nobody does.
+        recording: notes what models said.
     """
 
     kind: type[CompletionRequest] | type[ChatRequest] | type[ResponsesRequest]
@@ -142,19 +154,18 @@ class RequestExchange:
     prompts: PromptReader
     gate: ConnectionGate
     metrics: Metrics
-    health: Health
     max_body: int
     max_seconds: float | None = None
     kept: KeptRequests | None = None
-    recorder: Recorder | None = None
+    recording: Recorder = unrecorded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = ResponsesReply(send) if self.kind is ResponsesRequest else EndpointReply(send)
         began = time.perf_counter()
-        call = _Call(self, reply, began)
         try:
             with self.gate.entered(), self.gate.holding() as take:
-                await self._in_time(call.answer(scope, receive, take))
+                async with within(self.max_seconds):
+                    await self._answer(Request(scope, receive), reply, began, take)
         except (Disconnected, ClientDisconnect):
             reply.status = GONE
         except asyncio.CancelledError:
@@ -162,69 +173,46 @@ class RequestExchange:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: what goes wrong is the answer to this request alone
             refused = refusal(error)
-            self.health.is_good = self.health.is_good and refused.status != 500
+            self.metrics.is_good = self.metrics.is_good and refused.status != 500
             await reply.fail(refused)
         finally:
-            self.metrics.request(call.model, reply.status, time.perf_counter() - began)
+            self.metrics.request(reply.model, reply.status, time.perf_counter() - began)
 
-    async def _in_time(self, answer: Awaitable[None]) -> None:
-        """Await an answer for as long as a request may take."""
-        limit = asyncio.timeout(self.max_seconds)
-        try:
-            async with limit:
-                await answer
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise Refused(504, f"a request may take {self.max_seconds:g} s here", code="time_limit") from None
-
-
-@dataclass(slots=True)
-class _Call:
-    """One request. `model`: empty until it is known to be served."""
-
-    exchange: RequestExchange
-    reply: EndpointReply
-    began: float
-    model: str = ""
-
-    async def answer(self, scope: Scope, receive: Receive, take: Callable[[int], None]) -> None:
+    async def _answer(self, http: Request, reply: EndpointReply, began: float, take: Callable[[int], None]) -> None:
         """Read it, wait for a place, and answer it while the client is there. `take` is told of every byte of it."""
-        served, metrics, gate = self.exchange.served, self.exchange.metrics, self.exchange.gate
-        http, kept, asking = Request(scope, receive), self.exchange.kept, client_of(scope)
+        asking = client_of(http.scope)
         asking.enter()
-        key = None if kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
+        key = None if self.kept is None else check_key_header(http.headers.getlist(KEY_HEADER))
         if key is not None and asking.name:
             key = f"{asking.name}/{key}"  # nobody gets the answers of another client
-        read: Wire = read_request(await read_body(http, self.exchange.max_body, take), self.exchange.kind)
-        request = self.reply.begin(read)
+        read: Wire = read_request(await read_body(http, self.max_body, take), self.kind)
+        request = reply.begin(read)
         assert isinstance(request, CompletionRequest | ChatRequest)
-        record = unrecorded if self.exchange.recorder is None else self.exchange.recorder.recording
-        async with gate.connected(receive), record(http, request) as recording:
+        async with self.gate.connected(http.receive), self.recording(http, request) as recording:
             request = recording.request
-            served.find(request.model)
-            self.model = request.model
+            self.served.find(request.model)
+            model = reply.model = request.model
 
             def on_cost(prompt: int, generated: int) -> None:
-                metrics.tokens(self.model, prompt, generated)
+                self.metrics.tokens(model, prompt, generated)
                 asking.spend(prompt + generated)
 
             answering = Answering(
-                served=served,
-                prompts=self.exchange.prompts,
+                served=self.served,
+                prompts=self.prompts,
                 request=request,
-                reply=self.reply,
-                shape=Shape(request, served.engine.tokenizer),
+                reply=reply,
+                shape=Shape(request, self.served.engine.tokenizer),
                 on_cost=on_cost,
                 on_joined=lambda prompt, generated: asking.spend(prompt + generated),
-                on_first_token=lambda moment: metrics.first_token(self.model, moment - self.began),
+                on_first_token=lambda moment: self.metrics.first_token(model, moment - began),
                 on_made=recording.on_made,
                 key=key,
-                kept=kept,
+                kept=self.kept,
             )
-            async with gate.places(request.completions):
+            async with self.gate.places(request.completions):
                 await answering.run()
-        self.exchange.health.is_good = True
+        self.metrics.is_good = True
 
 
 async def read_body(request: Request, limit: int, take: Callable[[int], None] = lambda count: None) -> bytes:

@@ -58,39 +58,37 @@ class Shape:
         return options is not None and options.include_usage
 
     def choice(
-        self, index: int, text: str, finish: str, stop_reason: str | int | None = None, calls: Sequence[Json] = ()
-    ) -> Json:
-        """A choice of a whole answer. `calls`: those of functions."""
-        message: Json = {"role": "assistant", "content": text}
-        if calls:
-            message |= {"content": text or None, "tool_calls": list(calls)}
-        said: Json = {"message": message} if self.is_chat else {"text": text}
-        return {"index": index, **said, **_end(finish, stop_reason, calls)}
-
-    def delta(
         self,
         index: int,
         text: str,
         finish: str,
         stop_reason: str | int | None = None,
         calls: Sequence[Json] = (),
-        known: int = 0,
+        *,
+        delta: Json | None = None,
     ) -> Json:
-        """A choice of a chunk. `finish` empty: the choice goes on. `known`: how many of its calls were told before."""
-        delta: Json = {"content": text} if text else {}
-        if new := [{"index": at, **call} for at, call in enumerate(calls)][known:]:
-            delta |= {"tool_calls": new}
-        said: Json = {"delta": delta} if self.is_chat else {"text": text}
-        return {"index": index, **said, **_end(finish, stop_reason, calls)}
+        """A choice of a whole answer; or of a chunk.
+
+        Args:
+            finish: empty: the choice goes on.
+            calls: those of functions, all until now.
+            delta: what is new in a chunk's message; None: it is no chunk.
+        """
+        message: Json = {"role": "assistant", "content": text}
+        if calls:
+            message |= {"content": text or None, "tool_calls": list(calls)}
+        chat: Json = {"message": message} if delta is None else {"delta": delta}
+        finish = "tool_calls" if finish == "stop" and calls else finish
+        end = {"logprobs": None, "finish_reason": finish or None, "stop_reason": stop_reason}
+        return {"index": index, **(chat if self.is_chat else {"text": text}), **end}
 
     def opening(self, index: int) -> Json:
         """The choice that a streamed message begins with."""
-        return self.delta(index, "", "") | {"delta": {"role": "assistant", "content": ""}}
+        return self.choice(index, "", "", delta={"role": "assistant", "content": ""})
 
     def spoken(self, index: int, text: str) -> Json:
         """The choice of a chunk that says all at once."""
-        said = {"delta": {"role": "assistant", "content": text}} if self.is_chat else {}
-        return self.delta(index, text, "stop") | said
+        return self.choice(index, text, "stop", delta={"role": "assistant", "content": text})
 
     def tokens(
         self,
@@ -157,12 +155,6 @@ class Shape:
         }
 
 
-def _end(finish: str, stop_reason: str | int | None, calls: Sequence[Json]) -> Json:
-    """How a choice ended, if it has."""
-    finish = "tool_calls" if finish == "stop" and calls else finish
-    return {"logprobs": None, "finish_reason": finish or None, "stop_reason": stop_reason}
-
-
 def _usage(prompt: int, generated: int) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
@@ -190,13 +182,14 @@ class EndpointReply:
 
     Attributes:
         status: what the request ended with: that of the answer, or of the error behind its first events.
+        model: that is asked; empty until it is known to be served.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_begun = False
         self._order = asyncio.Lock()
-        self.status = 200
+        self.status, self.model = 200, ""
 
     def begin(self, request: Wire) -> Wire:
         """The request that is answered, which may ask for the same in another form."""

@@ -219,7 +219,7 @@ class ResponsesReply(EndpointReply):
     async def whole(self, answer: Mapping[str, Any]) -> None:
         (choice,) = answer["choices"]
         message = choice["message"]
-        self._note(answer, choice)
+        self._note(answer)
         if message["content"]:
             self._items.append(_message(message["content"], self._status))
         self._items += [_call(call) for call in message.get("tool_calls", ())]
@@ -229,9 +229,8 @@ class ResponsesReply(EndpointReply):
         if not self._number:
             await self._tell("response.created", response=self._response("in_progress"))
             await self._tell("response.in_progress", response=self._response("in_progress"))
-        self._usage = answer.get("usage") or self._usage
+        self._note(answer)
         for choice in answer["choices"]:
-            self._note(answer, choice)
             delta = choice["delta"]
             if text := delta.get("content"):
                 await self._text(text)
@@ -261,13 +260,14 @@ class ResponsesReply(EndpointReply):
     def _status(self) -> str:
         return "incomplete" if self._finish == "length" else "completed"
 
-    def _note(self, answer: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+    def _note(self, answer: Mapping[str, Any]) -> None:
         """Keep what the response says beside its items."""
         self._usage = answer.get("usage") or self._usage
-        self._finish = choice.get("finish_reason") or self._finish
         self._more["adapter"] = answer["adapter"]
-        if "passed" in choice:
-            self._more["passed"] = choice["passed"]
+        for choice in answer["choices"]:
+            self._finish = choice.get("finish_reason") or self._finish
+            if "passed" in choice:
+                self._more["passed"] = choice["passed"]
 
     async def _text(self, text: str) -> None:
         """More of a message, which may have to begin first."""

@@ -1,7 +1,9 @@
-"""An application on an address: a server inside the running event loop, that ends when the block does."""
+"""An application on an address: a server inside the running event loop, that ends when the block does; and the signal
+that ends it."""
 
 import asyncio
 import resource
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -79,6 +81,21 @@ async def running(
             await asyncio.wait([serving])
             listener.close()
     serving.result()
+
+
+def on_signal() -> asyncio.Event:
+    """Set at the first SIGINT or SIGTERM. The next one has its default effect."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        stopped.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    return stopped
 
 
 def _usual_bounds(requests: int) -> Bounds:

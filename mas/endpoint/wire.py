@@ -6,7 +6,7 @@ value, which changes nothing.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
@@ -236,7 +236,13 @@ def read_request(body: bytes, kind: type[Request]) -> Request:
     Raises:
         Refused: it is no JSON object, or a field is unknown, missing, wrong or cannot be honoured; says which.
     """
-    return read_fields(_object(body), kind)
+    try:
+        read = read_json(body)
+    except ValueError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise Refused(400, f"the body is a JSON {type(read).__name__}, but an object was expected")
+    return read_fields(read, kind)
 
 
 def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
@@ -258,18 +264,13 @@ def read_fields(given: Mapping[str, object], kind: type[Request]) -> Request:
         request = kind.model_validate(fields)
     except ValidationError as error:
         raise _problem(error, kind) from None
-    if isinstance(request, Sampled):
-        _check_stream(request)
+    if isinstance(request, Sampled) and request.stream_options is not None and not request.stream:
+        raise Refused(400, "stream_options is only possible with stream: true", param="stream_options")
     if isinstance(request, CompletionRequest):
         _check_completion(request)
     if isinstance(request, ChatRequest) and request.top_logprobs and not request.logprobs:
         raise Refused(400, "top_logprobs is only possible with logprobs: true", param="top_logprobs")
     return request
-
-
-def _check_stream(request: Sampled) -> None:
-    if request.stream_options is not None and not request.stream:
-        raise Refused(400, "stream_options is only possible with stream: true", param="stream_options")
 
 
 def _check_completion(request: CompletionRequest) -> None:
@@ -285,16 +286,6 @@ def _check_completion(request: CompletionRequest) -> None:
         raise Refused(400, f"{name} cannot be streamed: leave out stream", param=name)
     if len(request.prompts) > 1:
         raise Refused(400, "several prompts cannot be streamed: leave out stream, or send one prompt", param="prompt")
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        read = read_json(body)
-    except ValueError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise Refused(400, f"the body is a JSON {type(read).__name__}, but an object was expected")
-    return read
 
 
 def _check_neutral(name: str, value: object) -> None:

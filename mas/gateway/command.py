@@ -11,16 +11,14 @@ from mas.api.train import train_setup
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import FromStep, Overrides, configured, tell_stopped
+from mas.runs.overrides import FromStep, Host, Overrides, Port, configured, tell_stopped
 from mas.runs.resolve import with_tasks
 
 
 def gateway(
     overrides: Overrides = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="an episode without a call for so long is given up")
     ] = 600.0,
@@ -41,7 +39,7 @@ def gateway(
     if "model" not in keys and "model.path" not in keys:
         raise ConfigError("say which model is trained: mas gateway model=smollm2, or another one")
     from mas.endpoint.address import bind, known_hosts
-    from mas.endpoint.command import Entrance
+    from mas.endpoint.client_keys import Entrance
     from mas.gateway.serving import GatewayLimits, check_program, program_opening
 
     check_program(setup)

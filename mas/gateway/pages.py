@@ -1,6 +1,5 @@
 """What programs ask the gateway beside calls of models: for an episode, to take its reward, and how it stands."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -87,7 +86,7 @@ class EpisodePages:
         if header is None:
             end = await _read(request, EpisodeEnd, "an episode is ended")
         else:
-            end = EpisodeEnd(reward=_number(header))
+            end = _rewarded(header)
         await self._queue.end(request.path_params["key"], end)
         return JSONResponse({"object": "ended"})
 
@@ -116,12 +115,8 @@ async def _read(request: Request, kind: type[Body], what: str) -> Body:
         ) from None
 
 
-def _number(text: str) -> float:
+def _rewarded(header: str) -> EpisodeEnd:
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    try:
-        return EpisodeEnd(reward=value).reward or 0.0
-    except ValidationError:
-        raise Refused(400, f"X-Mas-Reward is {text[:40]!r}; a finite number was expected") from None
+        return EpisodeEnd(reward=float(header))
+    except ValueError:  # pydantic's, too
+        raise Refused(400, f"X-Mas-Reward is {header[:40]!r}; a finite number was expected") from None

@@ -160,11 +160,20 @@ class EpisodeQueue:
         """The episode that a program calls `key`, of a task of its own; it begins if there is none.
 
         Raises:
-            Refused: there was no place for it within `wait_s`, it is over, or training is.
+            Refused: there was no place for it within `wait_s`, it is over or of another task, or training is over.
         """
         async with self._beginning.setdefault(key, asyncio.Lock()):  # its first calls may come together
             if key in self._leased or key in self._ended:
-                return self._same_task(self.find(key), task)
+                leased = self.find(key)
+                if (other := leased.place.group.task) != task:
+                    raise Refused(
+                        409,
+                        f"episode {key!r} is of task {other!r}, not of {task!r}: give every episode of a step a name "
+                        "of its own",
+                        param="id",
+                        code="other_task",
+                    )
+                return leased
             if (taken := await self._taken(lambda: self._next_named(task), wait_s, key)) is not None:
                 return taken
         if self.over:
@@ -176,23 +185,6 @@ class EpisodeQueue:
             f"step waits for others of {', '.join(waiting) or 'no task'}; play those first, or wait",
             code="step_full",
         )
-
-    def _same_task(self, leased: Leased, task: str) -> Leased:
-        """The episode, which must be of the task.
-
-        Raises:
-            Refused: it is of another one.
-        """
-        if leased.place.group.task != task:
-            other = leased.place.group.task
-            raise Refused(
-                409,
-                f"episode {leased.episode.key!r} is of task {other!r}, not of {task!r}: give every episode of a step a "
-                "name of its own",
-                param="id",
-                code="other_task",
-            )
-        return leased
 
     def find(self, key: str) -> Leased:
         """The episode that a program plays.
@@ -301,27 +293,20 @@ class EpisodeQueue:
 
     async def _taken(self, find: Callable[[], Place | None], wait_s: float, key: str) -> Leased | None:
         """The place that is found first, with an episode that begins in it."""
-        deadline = asyncio.get_running_loop().time() + wait_s
         self.waiting += 1
         try:
-            return await self._first(find, deadline, key)
+            async with asyncio.timeout(wait_s), self._changed:
+                while not self.over:
+                    if (place := find()) is not None:
+                        episode = place.playing = ProgramEpisode(key=key, touched=self._now())
+                        leased = self._leased[key] = Leased(place, episode)
+                        self.touch(leased)
+                        return leased
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
         finally:
             self.waiting -= 1
-
-    async def _first(self, find: Callable[[], Place | None], deadline: float, key: str) -> Leased | None:
-        """See `_taken`. `deadline`: of the loop's clock."""
-        async with self._changed:
-            while not self.over:
-                if (place := find()) is not None:
-                    episode = place.playing = ProgramEpisode(key=key, touched=self._now())
-                    leased = self._leased[key] = Leased(place, episode)
-                    self.touch(leased)
-                    return leased
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await self._changed.wait()
-                except TimeoutError:
-                    return None
         return None
 
     def _next_listed(self) -> Place | None:

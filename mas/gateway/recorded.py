@@ -206,13 +206,17 @@ class EpisodeBuilder:
         self, calls: Sequence[RecordedCall], attempts: Sequence[Attempt], spent: Cost, **outcome: Any
     ) -> Episode:
         cost = sum((call.cost for call in calls), spent)
-        prompts = {self._prompt_key(call): len(call.wanted.prompt_ids) for call in calls}
+        prompts, lines = dict[str, int](), list[Line]()
+        for place, call in enumerate(calls):
+            ids, said = call.wanted.prompt_ids, call.completion
+            prompts[digest("" if said.adapter is None else said.adapter.name, str(ids))] = len(ids)
+            lines.append(Line(turn=place, agent=call.role, prompt=self.tokenizer.decode(ids), text=said.text))
         if spent.prompt_tokens:
             prompts[f"{self.id}/attempts"] = spent.prompt_tokens
         return Episode(
             id=self.id,
             task=self.task,
-            lines=tuple(self._line(place, call) for place, call in enumerate(calls)),
+            lines=tuple(lines),
             prompt_tokens=cost.prompt_tokens,
             completion_tokens=cost.completion_tokens,
             calls=cost.calls,
@@ -221,15 +225,6 @@ class EpisodeBuilder:
             attempts=tuple(attempts),
             **outcome,
         )
-
-    def _line(self, place: int, call: RecordedCall) -> Line:
-        prompt = self.tokenizer.decode(call.wanted.prompt_ids)
-        return Line(turn=place, agent=call.role, prompt=prompt, text=call.completion.text)
-
-    @staticmethod
-    def _prompt_key(call: RecordedCall) -> str:
-        adapter = call.completion.adapter
-        return digest("" if adapter is None else adapter.name, str(call.wanted.prompt_ids))
 
 
 def failed_attempt(number: int, cause: str) -> Attempt:

@@ -16,7 +16,7 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.endpoint.completions import Completion, Wanted
 from mas.endpoint.errors import Refused
-from mas.endpoint.recording import Recording
+from mas.endpoint.request_lifecycle import Recording
 from mas.endpoint.wire import ChatRequest, CompletionRequest
 from mas.gateway.queue import EpisodeQueue, Leased
 from mas.gateway.recorded import RecordedCall
@@ -45,7 +45,7 @@ class EpisodePaths:
 
 
 class GatewayRecorder:
-    """Satisfies `mas.endpoint.recording.Recorder`.
+    """Its `recording` satisfies `mas.endpoint.request_lifecycle.Recorder`.
 
     Args:
         temperatures: role -> its own.

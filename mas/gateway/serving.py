@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 from mas.core.engine import AdapterRef, Engine, EngineWrapper, Generation, Request
 from mas.core.errors import ConfigError
 from mas.endpoint.app import build_app
-from mas.endpoint.command import Entrance, base_name, role_model
+from mas.endpoint.client_keys import ANYBODY, Entrance
+from mas.endpoint.command import base_name, role_model
 from mas.endpoint.models import Served
 from mas.endpoint.server import running
 from mas.gateway.pages import LEASE_WAIT_S, EpisodePages
@@ -131,7 +132,7 @@ def program_opening(
     listener: socket.socket,
     *,
     note: Callable[[str], None],
-    entrance: Entrance | None = None,
+    entrance: Entrance = ANYBODY,
     limits: GatewayLimits | None = None,
 ) -> Opening:
     """Puts programs in the place of the team's graph.
@@ -139,7 +140,7 @@ def program_opening(
     Args:
         listener: of `mas.endpoint.address.bind`; closed at the end.
         note: told where programs find it.
-        entrance: who may ask; None: all processes on this machine.
+        entrance: who may ask.
     """
     limits = limits or GatewayLimits()
 
@@ -147,8 +148,17 @@ def program_opening(
     async def opening(base: BaseModel | None) -> AsyncIterator[TeamSession]:
         assert base is not None
         async with open_team(setup, base) as session:
-            queue = _queue(session, limits)
-            app = _app(session, base, queue, entrance or Entrance(), limits)
+            resolved, scenario = session.setup, session.setup.scenario
+            assert isinstance(resolved, TrainSetup)
+            assert isinstance(scenario, ProgramScenario)
+            queue = EpisodeQueue(
+                scenario,
+                resolved.arms,
+                session.publishing.tokenizer,
+                candidates=resolved.algorithm.sampler.candidates,
+                idle_s=limits.idle_s,
+            )
+            app = _app(session, base, queue, entrance, limits)
             async with queue.watching(), running(app, listener) as address:
                 note(_greeting(address, session.setup, has_tasks=queue.has_tasks))
                 yield replace(session, programs=queue)
@@ -156,19 +166,6 @@ def program_opening(
                 await asyncio.sleep(limits.linger_s)
 
     return opening
-
-
-def _queue(session: TeamSession, limits: GatewayLimits) -> EpisodeQueue:
-    setup = session.setup
-    assert isinstance(setup, TrainSetup)
-    assert isinstance(setup.scenario, ProgramScenario)
-    return EpisodeQueue(
-        setup.scenario,
-        setup.arms,
-        session.publishing.tokenizer,
-        candidates=setup.algorithm.sampler.candidates,
-        idle_s=limits.idle_s,
-    )
 
 
 def _app(
@@ -193,14 +190,7 @@ def gateway_app(
     served: Served, queue: EpisodeQueue, recorder: GatewayRecorder, entrance: Entrance, limits: GatewayLimits
 ) -> Starlette:
     """The endpoint with the pages of episodes."""
-    app = build_app(
-        served,
-        key=entrance.key,
-        clients=entrance.clients,
-        hosts=entrance.hosts,
-        origins=entrance.origins,
-        recorder=recorder,
-    )
+    app = build_app(served, entrance=entrance, recording=recorder.recording)
     app.add_middleware(EpisodePaths)
     app.router.routes.extend(EpisodePages(queue, app.state.gate, limits.wait_s, limits.lease_s).routes())
     return app

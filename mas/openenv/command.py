@@ -22,12 +22,13 @@ from mas.core.printable import printable
 from mas.core.scenario import Finite, Scenario, Split
 from mas.core.seeds import derive_seed
 from mas.endpoint.address import bind, known_hosts, known_origins
-from mas.endpoint.entrance import Entrance, on_signal
+from mas.endpoint.client_keys import Entrance
+from mas.endpoint.server import on_signal
 from mas.league.games import STYLE, WORDS, LeagueWorld, full_options, open_world
 from mas.observe.trust_option import Trust
 from mas.openenv.game import OfferedWorld
 from mas.person.seats import view_of
-from mas.runs.overrides import OVERRIDES_HELP, check_used
+from mas.runs.overrides import OVERRIDES_HELP, Host, Port, check_used
 from mas.runs.resolve import configured_scenario
 from mas.scenarios import find_scenario
 from mas.scenarios.bridges.packages import load_package
@@ -45,10 +46,8 @@ def openenv(
             metavar="PLAYER", help="who plays the other seats: random, run:RUN_DIR[@STEP], openai:MODEL@URL, ..."
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     sessions: Annotated[int, typer.Option(min=1, max=4096, help="sessions at the same time")] = 64,
     turn: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="in which another session of a match must move")

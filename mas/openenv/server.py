@@ -24,8 +24,7 @@ from websockets.http11 import Request, Response
 from mas.core.errors import MasError
 from mas.core.version import VERSION
 from mas.endpoint.address import bind, check_host
-from mas.endpoint.client_keys import ClientKeys
-from mas.endpoint.entrance import Entrance
+from mas.endpoint.client_keys import ClientKeys, Entrance
 from mas.endpoint.errors import Refused
 from mas.openenv.game import OfferedWorld, SeatGame
 from mas.openenv.wire import (

@@ -216,19 +216,15 @@ class VllmEngine:
         from vllm.sampling_params import RequestOutputKind
 
         self._requests += 1
+        version = version or self._bare  # where vLLM needs it, the bare base is an adapter, too (`bare_version`)
         usual = {"detokenize": False, "top_p": 1.0, "top_k": 0, "output_kind": RequestOutputKind.FINAL_ONLY}
         outputs: AsyncGenerator[Any] = llm.generate(
             {"prompt_token_ids": list(ids)},
             SamplingParams(**(usual | dict(options))),
             request_id=f"mas-{self._requests}",
-            lora_request=self._spoken(version),
+            lora_request=None if version is None else _lora(version),
         )
         return outputs
-
-    def _spoken(self, version: AdapterVersion | None) -> Any:
-        """The adapter that a request names; where vLLM needs it, the bare base is one, too (`bare_version`)."""
-        version = version or self._bare
-        return None if version is None else _lora(version)
 
     async def _guarded(self, call: Callable[[Any], Awaitable[T]]) -> T:
         """The result of a call on a living vLLM: one that died is started again, and the call made again."""

@@ -8,6 +8,7 @@ import typer
 
 from mas.core.errors import RunDirectoryError
 from mas.observe.trust_option import Trust
+from mas.runs.overrides import Host, Port
 
 _USUAL = (Path("runs"), Path("league.db"))
 
@@ -20,10 +21,8 @@ def studio(
             help="run directories, folders with some below them, leagues; default: runs, league.db",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
+    host: Host = "127.0.0.1",
+    port: Port = 8300,
     trust: Trust = False,
     play: Annotated[
         bool, typer.Option("--play", help="people may play against players of leagues, which --serve allows, too")

@@ -5,6 +5,7 @@ Telemetry is answered and dropped: nothing that clients send leaves this process
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,13 +14,9 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 from tinker import types
 
-from mas.core.errors import MasError
-from mas.endpoint.address import check_host
-from mas.endpoint.client_keys import ClientKeys
-from mas.endpoint.command import Entrance
+from mas.endpoint.client_keys import ApiClient, ClientKeys, Door, Entrance
 from mas.endpoint.errors import Refused, refusal
 from mas.endpoint.limits import ConnectionGate
 from mas.endpoint.request_lifecycle import BODY_S, GONE
@@ -44,11 +41,13 @@ def tinker_app(service: TinkerService, entrance: Entrance, *, poll_s: float = PO
     """The application; closing the service is the caller's."""
     gate = ConnectionGate(running=1024, waiting=4096)
     pages = TinkerPages(service, poll_s)
+    sender = partial(_sender, ClientKeys(entrance.key, entrance.clients))
+    door = Middleware(Door, hosts=entrance.hosts, is_open={"/api/v1/healthz"}, client=sender, refuse=_refused)
     app = Starlette(
         routes=[
             Route(f"/api/v1{path}", _bounded(page, gate), methods=[method]) for method, path, page in pages.table()
         ],
-        middleware=[Middleware(_TinkerDoor, keys=ClientKeys(entrance.key, entrance.clients), hosts=entrance.hosts)],
+        middleware=[door],
         exception_handlers={HTTPException: _http_error},
     )
     app.state.gate = gate
@@ -103,20 +102,16 @@ async def _read(request: Request, kind: str) -> tuple[bytes, Refused | None]:
     return bytes(body), error
 
 
-async def _body(request: Request, kind: str) -> bytes:
+async def _json(request: Request) -> bytes:
     """The whole body.
 
     Raises:
-        Refused: it is of another kind, compressed, too large, or takes too long; or all bodies here are too large.
+        Refused: it is no JSON, compressed, too large, or takes too long; or all bodies here are too large.
     """
-    body, error = await _read(request, kind)
+    body, error = await _read(request, "application/json")
     if error is not None:
         raise error
     return body
-
-
-async def _json(request: Request) -> bytes:
-    return await _body(request, "application/json")
 
 
 def _future(key: str, **more: Any) -> Response:
@@ -131,6 +126,7 @@ class TinkerPages:
 
     def table(self) -> Sequence[tuple[str, str, Page]]:
         """Method, path and page."""
+        training, saving = self._service.training, types.SaveWeightsForSamplerRequest
         return (
             ("GET", "/healthz", self.health),
             ("GET", "/get_server_capabilities", self.capabilities),
@@ -144,10 +140,10 @@ class TinkerPages:
             ("POST", "/get_info", self.info),
             ("POST", "/unload_model", self.unload),
             ("POST", "/forward_backward", self.forward_backward),
-            ("POST", "/optim_step", self.optim_step),
-            ("POST", "/save_weights", self.save_weights),
-            ("POST", "/load_weights", self.load_weights),
-            ("POST", "/save_weights_for_sampler", self.save_for_sampler),
+            ("POST", "/optim_step", self._in_turn(types.OptimStepRequest, training.optim_step, ClientAdapter.drop)),
+            ("POST", "/save_weights", self._in_turn(types.SaveWeightsRequest, training.save_weights)),
+            ("POST", "/load_weights", self._in_turn(types.LoadWeightsRequest, training.load_weights)),
+            ("POST", "/save_weights_for_sampler", self._in_turn(saving, training.save_for_sampler)),
             ("POST", "/save_weights_external", self.save_external),
             ("POST", "/create_sampling_session", self.create_sampling),
             ("POST", "/join_sampling_session", self.join_sampling),
@@ -248,40 +244,29 @@ class TinkerPages:
             return _future(training.refuse(body, refused, lambda adapter: adapter.fail(why)))
         return _future(training.forward_backward(asked, body), model_id=asked.message.model_id)
 
-    async def optim_step(self, request: Request) -> Response:
-        return await self._in_turn(
-            request, types.OptimStepRequest, self._service.training.optim_step, ClientAdapter.drop
-        )
-
-    async def save_weights(self, request: Request) -> Response:
-        return await self._in_turn(request, types.SaveWeightsRequest, self._service.training.save_weights)
-
-    async def load_weights(self, request: Request) -> Response:
-        return await self._in_turn(request, types.LoadWeightsRequest, self._service.training.load_weights)
-
-    async def save_for_sampler(self, request: Request) -> Response:
-        return await self._in_turn(request, types.SaveWeightsForSamplerRequest, self._service.training.save_for_sampler)
-
     async def save_external(self, request: Request) -> Response:
         why = "save_weights_external is not offered here: save_weights_for_sampler writes a PEFT directory in run_dir"
         return _future(self._service.training.refuse(await _json(request), Refused(400, why)))
 
-    async def _in_turn(
+    def _in_turn(
         self,
-        request: Request,
         kind: type[RequestT],
         begin: Callable[[RequestT, bytes], str],
         drop: Callable[[ClientAdapter], None] | None = None,
-    ) -> Response:
-        """`drop`: what becomes of the gradient if it cannot be read."""
-        body, error = await _read(request, "application/json")
-        try:
-            if error is not None:
-                raise error
-            asked = read_json(kind, body)
-        except Refused as refused:
-            return _future(self._service.training.refuse(body, refused, drop))
-        return _future(begin(asked, body))
+    ) -> Page:
+        """`drop`: what becomes of the gradient if a request cannot be read."""
+
+        async def page(request: Request) -> Response:
+            body, error = await _read(request, "application/json")
+            try:
+                if error is not None:
+                    raise error
+                asked = read_json(kind, body)
+            except Refused as refused:
+                return _future(self._service.training.refuse(body, refused, drop))
+            return _future(begin(asked, body))
+
+        return page
 
     async def create_sampling(self, request: Request) -> Response:
         asked = read_json(types.CreateSamplingSessionRequest, await _json(request))
@@ -328,33 +313,16 @@ class TinkerPages:
         return Response(status_code=204)
 
 
-class _TinkerDoor:
-    """Refuses requests to other hosts, of web pages, and without the key; `/api/v1/healthz` needs none."""
-
-    def __init__(self, app: ASGIApp, keys: ClientKeys, hosts: frozenset[str]) -> None:
-        self._app, self._keys, self._hosts = app, keys, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            request = Request(scope)
-            try:
-                check_host(request, self._hosts)
-                if scope["path"] != "/api/v1/healthz":
-                    self._check_key(request)
-            except MasError as error:
-                await _refused(refusal(error))(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _check_key(self, request: Request) -> None:
-        given = request.headers.get("x-api-key")
-        header = request.headers.get("authorization", "") if given is None else f"Bearer {given}"
-        try:
-            self._keys.client(header).enter()
-        except Refused as error:
-            if error.status != 401:
-                raise
-            raise Refused(401, "this server needs its key: send it as X-API-Key (api_key of ServiceClient)") from None
+def _sender(keys: ClientKeys, request: Request) -> ApiClient:
+    """Who sends a request, which counts for them."""
+    given = request.headers.get("x-api-key")
+    header = request.headers.get("authorization", "") if given is None else f"Bearer {given}"
+    try:
+        client = keys.client(header)
+    except Refused:
+        raise Refused(401, "this server needs its key: send it as X-API-Key (api_key of ServiceClient)") from None
+    client.enter()
+    return client
 
 
 def _refused(error: Refused) -> Response:

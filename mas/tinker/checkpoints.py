@@ -52,14 +52,6 @@ class CheckpointPath:
         return f"tinker://{self.model}/{self.kind}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedAdapter:
-    """`optimiser`: see `ClientAdapter.optimiser_file`; None where it is not wanted."""
-
-    weights: AdapterWeights
-    optimiser: bytes | None
-
-
 class CheckpointFolder:
     """All saved weights of a server, and of those that ran on the same directory before it."""
 
@@ -108,16 +100,14 @@ class CheckpointFolder:
         except OSError as error:
             raise CheckpointError(f"{path} cannot be written to {place}: {error.strerror or error}") from error
 
-    def load(self, path: CheckpointPath, *, optimiser: bool = False) -> SavedAdapter:
-        """Read it again.
+    def load(self, path: CheckpointPath, *, optimiser: bool = False) -> tuple[AdapterWeights, bytes | None]:
+        """Read it again, with what `ClientAdapter.optimiser_file` wrote; None where that is not wanted.
 
         Raises:
             RefusedRequest: there is none, it was made for another base, or it has no optimiser's state.
             CheckpointError: it is damaged.
         """
-        meta, place = self._meta(path), self._place(path)
-        if meta is None:
-            raise RefusedRequest(f"{path} is not saved here (any more)")
+        meta, place = self._found(path), self._place(path)
         if meta["base"] != self._base.origin.name:
             raise RefusedRequest(
                 f"{path} was trained on {meta['base']!r}, and the base here is {self._base.origin.name!r}"
@@ -128,12 +118,11 @@ class CheckpointFolder:
             state = (place / _OPTIMISER).read_bytes() if optimiser else None
         except OSError as error:
             raise CheckpointError(f"{place / _OPTIMISER} cannot be read: {error}") from error
-        return SavedAdapter(weights=from_directory(place, self._base.bank), optimiser=state)
+        return from_directory(place, self._base.bank), state
 
     def delete(self, path: CheckpointPath) -> None:
         """Raises RefusedRequest where there is none."""
-        if self._meta(path) is None:
-            raise RefusedRequest(f"{path} is not saved here (any more)")
+        self._found(path)
         shutil.rmtree(self._place(path))
 
     def listed(self, model: str) -> list[dict[str, Any]]:
@@ -162,6 +151,11 @@ class CheckpointFolder:
             for place in folder.glob("*") if folder.is_dir() else ():
                 if _PATH.fullmatch(text + place.name):
                     yield CheckpointPath(model, kind, place.name)
+
+    def _found(self, path: CheckpointPath) -> dict[str, Any]:
+        if (meta := self._meta(path)) is None:
+            raise RefusedRequest(f"{path} is not saved here (any more)")
+        return meta
 
     def _meta(self, path: CheckpointPath) -> dict[str, Any] | None:
         """None: there is none, or its time is over; it is deleted then.

@@ -12,7 +12,7 @@ from rich.text import Text
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.printable import printable
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import Overrides, configured, tell_loading
+from mas.runs.overrides import Host, Overrides, Port, configured, tell_loading
 from mas.training.setup import Setup
 
 _PREFIX = "tml-"
@@ -21,10 +21,8 @@ _PREFIX = "tml-"
 
 def tinker(
     overrides: Overrides = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     models: Annotated[int, typer.Option(min=1, max=1024, help="models that are trained at the same time")] = 16,
     samplers: Annotated[int, typer.Option(min=1, max=4096, help="sets of weights held for sampling")] = 32,
     idle: Annotated[
@@ -46,7 +44,7 @@ def tinker(
     key = os.environ.get("MAS_API_KEY") or None
     _check(setup, key)
     from mas.endpoint.address import bind, known_hosts
-    from mas.endpoint.command import Entrance
+    from mas.endpoint.client_keys import Entrance
 
     console = Console()
     with bind(host, port, has_key=key is not None) as listener:

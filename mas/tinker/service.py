@@ -9,8 +9,7 @@ from mas.config.options import LearnerOptions
 from mas.serving.transformers_engine import TransformersEngine
 from mas.tinker.checkpoints import CheckpointFolder
 from mas.tinker.futures import Futures
-from mas.tinker.sampling import Samplers
-from mas.tinker.sampling_sessions import SamplingSessions
+from mas.tinker.sampling import Samplers, SamplingSessions
 from mas.tinker.served_base import ServedBase
 from mas.tinker.sessions import ClientSessions
 from mas.tinker.training import TrainedModels

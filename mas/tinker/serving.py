@@ -11,8 +11,8 @@ from rich.text import Text
 
 from mas.config.options import LearnerOptions
 from mas.core.printable import printable
-from mas.endpoint.command import Entrance, on_signal
-from mas.endpoint.server import running
+from mas.endpoint.client_keys import ANYBODY, Entrance
+from mas.endpoint.server import on_signal, running
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 from mas.tinker.app import POLL_S, tinker_app
@@ -30,7 +30,7 @@ async def tinker_server(
     listener: socket.socket | None = None,
     *,
     options: LearnerOptions | None = None,
-    entrance: Entrance | None = None,
+    entrance: Entrance = ANYBODY,
     limits: TinkerLimits | None = None,
     poll_s: float = POLL_S,
 ) -> AsyncIterator[tuple[str, TinkerService]]:
@@ -48,7 +48,7 @@ async def tinker_server(
         engine, options or LearnerOptions(), CheckpointFolder(directory, base), limits or TinkerLimits(), names
     )
     try:
-        app = tinker_app(service, entrance or Entrance(), poll_s=poll_s)
+        app = tinker_app(service, entrance, poll_s=poll_s)
         async with running(app, listener, drain_s=_DRAIN_S) as address:
             yield address, service
             await service.futures.close()  # who waits for an answer is told at once

@@ -17,8 +17,7 @@ from mas.core.errors import RefusedRequest
 from mas.endpoint.errors import Refused
 from mas.tinker.checkpoints import SAMPLER, TRAINING, CheckpointFolder, CheckpointPath
 from mas.tinker.futures import Answer, Futures, OrderedTurns
-from mas.tinker.sampling import SamplingTarget
-from mas.tinker.sampling_sessions import SamplingSession, SamplingSessions
+from mas.tinker.sampling import SamplingSession, SamplingSessions, SamplingTarget
 from mas.tinker.served_base import ServedBase
 from mas.tinker.sessions import ClientSession, ClientSessions
 from mas.tinker.wire import ForwardBackward, forward_backward_bytes, owner_of
@@ -239,19 +238,24 @@ class TrainedModels:
 
         async def work(model: TrainedModel) -> Answer:
             name = f"{request.seq_id:06d}" if request.path is None else request.path
-            path = CheckpointPath.read(f"tinker://{model.id}/{TRAINING}/{name}")
-            await self._base.in_thread(
-                lambda: self._folder.save(
-                    path,
-                    model.adapter,
-                    ttl_s=request.ttl_seconds,
-                    overwrite=request.overwrite,
-                    metadata=request.user_metadata,
-                )
-            )
-            return {"type": "save_weights", "path": str(path)}
+            path = await self._save(model, TRAINING, name, request, overwrite=request.overwrite)
+            return {"type": "save_weights", "path": path}
 
         return self.in_turn(request.model_id, request.seq_id, body, work)
+
+    async def _save(
+        self,
+        model: TrainedModel,
+        kind: str,
+        name: str,
+        request: types.SaveWeightsRequest | types.SaveWeightsForSamplerRequest,
+        *,
+        overwrite: bool,
+    ) -> str:
+        path = CheckpointPath.read(f"tinker://{model.id}/{kind}/{name}")
+        save = partial(self._folder.save, path, model.adapter, overwrite=overwrite)
+        await self._base.in_thread(lambda: save(ttl_s=request.ttl_seconds, metadata=request.user_metadata))
+        return str(path)
 
     def load_weights(self, request: types.LoadWeightsRequest, body: bytes) -> str:
         """Into a model, or into a new one of a session."""
@@ -267,9 +271,9 @@ class TrainedModels:
             path = CheckpointPath.read(request.path)
 
             def make() -> ClientAdapter:
-                saved = self._folder.load(path, optimiser=request.optimizer)
-                adapter = ClientAdapter(self._base.model, saved.weights, self._options)
-                adapter.restore(saved.weights, saved.optimiser)
+                weights, optimiser = self._folder.load(path, optimiser=request.optimizer)
+                adapter = ClientAdapter(self._base.model, weights, self._options)
+                adapter.restore(weights, optimiser)
                 return adapter
 
             await self._add(name, session, make, request.user_metadata)
@@ -281,8 +285,7 @@ class TrainedModels:
         path = CheckpointPath.read(request.path)
 
         def load() -> None:
-            saved = self._folder.load(path, optimiser=request.optimizer)
-            model.adapter.restore(saved.weights, saved.optimiser)
+            model.adapter.restore(*self._folder.load(path, optimiser=request.optimizer))
 
         await self._base.in_thread(load)
         return {"type": "load_weights", "path": request.path, "model_id": model.id}
@@ -292,17 +295,8 @@ class TrainedModels:
 
         async def work(model: TrainedModel) -> Answer:
             if request.path is not None:
-                path = CheckpointPath.read(f"tinker://{model.id}/{SAMPLER}/{request.path}")
-                await self._base.in_thread(
-                    lambda: self._folder.save(
-                        path,
-                        model.adapter,
-                        ttl_s=request.ttl_seconds,
-                        overwrite=False,
-                        metadata=request.user_metadata,
-                    )
-                )
-                return {"type": "save_weights_for_sampler", "path": str(path)}
+                path = await self._save(model, SAMPLER, request.path, request, overwrite=False)
+                return {"type": "save_weights_for_sampler", "path": path}
             if request.sampling_session_seq_id is None:
                 raise RefusedRequest(
                     "neither path nor sampling_session_seq_id: what the weights are saved as is missing"

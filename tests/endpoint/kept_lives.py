@@ -13,7 +13,7 @@ from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.core.engine import Generation, Request
 from mas.endpoint import KeptRequests, TeamModel, build_app
-from mas.endpoint.client_keys import ClientLimits
+from mas.endpoint.client_keys import ClientLimits, Entrance
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -87,7 +87,7 @@ async def life(
         async with TeamRuntime(plan, engine, bus, adapters=adapters, desk=desk, log=log) as runtime:
             model = TeamModel(runtime, {name: {"task": "?"} for name in spec.roles})
             async with KeptRequests(log, [model], of={"run": run}, most=most) as kept:
-                app = build_app(offer(engine, teams=[model]), desk=desk, kept=kept, clients=clients)
+                app = build_app(offer(engine, teams=[model]), desk=desk, kept=kept, entrance=Entrance(clients=clients))
                 yield Life(app, engine, desk, kept, runtime)
         await bus.close()
 

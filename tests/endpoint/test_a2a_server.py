@@ -38,12 +38,13 @@ from google.protobuf.struct_pb2 import Value
 from served import serving, trained
 
 import mas.endpoint.a2a_server as a2a_server
+from mas.commands.serve import check_protocols
 from mas.core.engine import Engine, Request, Sampling
 from mas.core.errors import ConfigError
 from mas.core.remote_agent import RemoteAgent
 from mas.endpoint import build_app
-from mas.endpoint.a2a_server import a2a_routes, check_served_a2a
-from mas.endpoint.client_keys import ClientLimits
+from mas.endpoint.a2a_server import a2a_routes
+from mas.endpoint.client_keys import ANYBODY, ClientLimits, Entrance
 from mas.endpoint.server import running
 from mas.serving.remote_a2a import A2aEngine
 from mas.testing.scripted import ScriptedEngine
@@ -65,14 +66,14 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def team(
-    engine: ScriptedEngine | None = None, max_seconds: float | None = None, **app: Any
+    engine: ScriptedEngine | None = None, max_seconds: float | None = None, entrance: Entrance = ANYBODY, **app: Any
 ) -> AsyncIterator[Served]:
     engine = engine or ScriptedEngine(member)
     async with playing(engine) as model:
         served = offer(engine, teams=[model])
-        made = build_app(served, **app)
-        has_key = bool({"key", "clients"} & app.keys())
-        opened = a2a_routes(served, made.state.gate, max_seconds, "plan_path", "A way on a grid.", has_key=has_key)
+        made = build_app(served, entrance=entrance, **app)
+        about = ("plan_path", "A way on a grid.")
+        opened = a2a_routes(served, made.state.gate, max_seconds, *about, has_key=entrance.has_key)
         async with opened as routes:
             made.router.routes.extend(routes)
             async with running(made, drain_s=0.1) as address:
@@ -128,7 +129,7 @@ async def test_a_stream_tells_the_states_of_the_task(binding: str) -> None:
 
 
 async def test_the_card_says_who_it_is_at_the_address_that_the_client_knows() -> None:
-    async with team(key="sesame") as served, httpx.AsyncClient() as asking:
+    async with team(entrance=Entrance(key="sesame")) as served, httpx.AsyncClient() as asking:
         card = (await asking.get(served.address + CARD)).json()
         port = served.address.rpartition(":")[2]
         other = (await asking.get(served.address + CARD, headers={"Host": f"localhost:{port}"})).json()
@@ -237,7 +238,7 @@ async def test_clients_see_their_own_tasks_and_use_up_their_own_quota() -> None:
     }
     clients = [ClientLimits(name=name, sha256=one, tokens_per_day=30) for name, one in sums.items()]
     async with (
-        team(clients=clients) as served,
+        team(entrance=Entrance(clients=clients)) as served,
         client(served.address, "a", streaming=False) as alice,
         client(served.address, "b", streaming=False) as bob,
     ):
@@ -320,7 +321,7 @@ async def test_clients_of_the_older_protocol_are_understood_and_wrong_requests_h
 
 async def test_a_served_team_plays_a_role_of_another_team(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM_KEY", "sesame")
-    async with team(key="sesame") as served:
+    async with team(entrance=Entrance(key="sesame")) as served:
         engine: Engine = await A2aEngine.start(RemoteAgent(url=served.address, key_env="TEAM_KEY"), "mover")
         ids = engine.tokenizer.chat("", json.dumps(SITUATION))
         (said,) = await engine.generate(Request(prompt_ids=ids, sampling=Sampling(), seeds=(1,)))
@@ -330,7 +331,7 @@ async def test_a_served_team_plays_a_role_of_another_team(monkeypatch: pytest.Mo
 
 def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--a2a and --journal do not go together"):
-        check_served_a2a(tmp_path / "bus.sqlite")
+        check_protocols(a2a=True, journal=tmp_path / "bus.sqlite")
 
 
 @pytest.mark.slow

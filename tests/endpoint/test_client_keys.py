@@ -14,7 +14,7 @@ from clients import HELLO, Stuck, client, echo, offer, pieces, playing, problem
 from mas.core.errors import ConfigError, EngineError
 from mas.endpoint import build_app, running
 from mas.endpoint.address import known_origins
-from mas.endpoint.client_keys import ApiClient, ClientLimits, read_keys
+from mas.endpoint.client_keys import ApiClient, ClientLimits, Entrance, read_keys
 from mas.endpoint.errors import Refused
 from mas.testing.scripted import ScriptedEngine
 
@@ -31,18 +31,20 @@ def as_client(key: str) -> dict[str, str]:
 
 
 async def test_every_client_has_its_own_key_and_the_owner_another() -> None:
-    app = build_app(offer(echo()), key="sesame", clients=[limited("alice"), limited("bob")])
+    app = build_app(offer(echo()), entrance=Entrance(key="sesame", clients=[limited("alice"), limited("bob")]))
     async with client(app) as asking:
         for key, status in (("alice", 200), ("bob", 200), ("sesame", 200), ("carol", 401), ("", 401)):
             assert (await asking.post(CHAT, json=HELLO, headers=as_client(key))).status_code == status
         assert (await asking.get("/health")).status_code == 200
         assert (await asking.get("/v1/models")).status_code == 401
-    async with client(build_app(offer(echo()), clients=[limited("alice")])) as asking:
+    async with client(build_app(offer(echo()), entrance=Entrance(clients=[limited("alice")]))) as asking:
         assert (await asking.get("/v1/models")).status_code == 401, "with clients nobody is let in without a key"
 
 
 async def test_requests_a_minute() -> None:
-    async with client(build_app(offer(echo()), clients=[limited("a", requests_per_minute=2), limited("b")])) as asking:
+    async with client(
+        build_app(offer(echo()), entrance=Entrance(clients=[limited("a", requests_per_minute=2), limited("b")]))
+    ) as asking:
         answers = [await asking.post(CHAT, json=HELLO, headers=as_client("a")) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert "2 requests a minute" in problem(answers[2], 429)["message"]
@@ -51,7 +53,9 @@ async def test_requests_a_minute() -> None:
 
 
 async def test_tokens_a_day_count_prompts_and_completions_whole_and_streamed() -> None:
-    async with client(build_app(offer(echo()), clients=[limited("a", tokens_per_day=100)])) as asking:
+    async with client(
+        build_app(offer(echo()), entrance=Entrance(clients=[limited("a", tokens_per_day=100)]))
+    ) as asking:
         used = 0
         for stream in (False, True):
             body = HELLO | {"stream": stream, "stream_options": {"include_usage": True} if stream else None}
@@ -76,7 +80,7 @@ async def test_the_tokens_of_a_team_turn_that_fails_count() -> None:
     situation = json.dumps({"goal": "23", "cell": "00", "last": "-", "around": "#.#."})
     body = {"model": "team:plan_path", "messages": [{"role": "user", "content": situation}]}
     async with playing(engine := ScriptedEngine(broken)) as team:
-        app = build_app(offer(engine, teams=[team]), clients=[limited("a", tokens_per_day=1)])
+        app = build_app(offer(engine, teams=[team]), entrance=Entrance(clients=[limited("a", tokens_per_day=1)]))
         async with client(app) as asking:
             problem(await asking.post(CHAT, json=body, headers=as_client("a")), 500)
             problem(await asking.post(CHAT, json=body, headers=as_client("a")), 429)
@@ -139,7 +143,7 @@ async def test_a_request_that_takes_too_long_ends() -> None:
 
 
 async def test_web_pages_of_an_allowed_origin_may_ask() -> None:
-    app = build_app(offer(echo()), key="sesame", origins=known_origins(["https://app.example"]))
+    app = build_app(offer(echo()), entrance=Entrance(key="sesame", origins=known_origins(["https://app.example"])))
     page = {"Origin": "https://app.example"}
     names = "authorization,content-type,x-stainless-lang,idempotency-key"
     asks = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": names}
@@ -163,7 +167,7 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
 
 
 async def test_the_clients_library_waits_as_it_is_told() -> None:
-    app = build_app(offer(echo()), clients=[limited("a", requests_per_minute=1)])
+    app = build_app(offer(echo()), entrance=Entrance(clients=[limited("a", requests_per_minute=1)]))
     async with running(app) as url, openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="a", max_retries=0) as asking:
         await asking.chat.completions.create(**HELLO)
         with pytest.raises(openai.RateLimitError, match="requests a minute"):

@@ -6,13 +6,17 @@ from clients import HELLO, client, echo, offer, problem
 
 from mas.core.errors import ConfigError
 from mas.endpoint import build_app, known_hosts, running
+from mas.endpoint.client_keys import Entrance
 
 PATHS = ("/health", "/v1/models", "/metrics", "/v1/questions")
 
 
 @pytest.mark.parametrize("key", [None, "sesame"])
 async def test_a_name_that_somebody_points_at_this_machine_is_not_answered(key: str | None) -> None:
-    async with running(build_app(offer(echo()), key=key)) as url, httpx.AsyncClient(base_url=url) as asking:
+    async with (
+        running(build_app(offer(echo()), entrance=Entrance(key=key))) as url,
+        httpx.AsyncClient(base_url=url) as asking,
+    ):
         for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]"):
             headers = {"Host": host, "Authorization": f"Bearer {key}"}
             for path in PATHS:
@@ -31,7 +35,7 @@ async def test_it_answers_to_the_names_of_this_machine_and_to_its_own_address() 
 
 
 async def test_more_names_are_answered_to_if_it_is_told_so() -> None:
-    app = build_app(offer(echo()), hosts=known_hosts("0.0.0.0", ["MAS.example", "2001:db8::8"]))
+    app = build_app(offer(echo()), entrance=Entrance(hosts=known_hosts("0.0.0.0", ["MAS.example", "2001:db8::8"])))
     async with client(app) as asking:
         for host in ("mas.example", "mas.example:443", "[2001:db8:0::8]:80", "localhost"):
             assert (await asking.get("/health", headers={"Host": host})).status_code == 200, host

@@ -22,6 +22,7 @@ from mas.api import inspect_task
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.records import Episode
 from mas.endpoint import RoleModel, build_app, running
+from mas.endpoint.client_keys import Entrance
 from mas.runs.evaluate import asked_of
 from mas.testing.scripted import ScriptedEngine
 from mas.training import saved
@@ -62,7 +63,9 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         engine = ScriptedEngine(script, ("a",), context=100_000)
         players = ScriptedEngine(script, ("planner", "executor"))
         async with playing(players, chats=True) as team:
-            app = build_app(offer(engine, {"a": RoleModel(chats=True, max_tokens=40)}, [team]), key="sesame")
+            app = build_app(
+                offer(engine, {"a": RoleModel(chats=True, max_tokens=40)}, [team]), entrance=Entrance(key="sesame")
+            )
             async with running(app) as url:
                 yield f"{url}/v1"
 

@@ -18,6 +18,7 @@ from pages import blocks, prose
 from plain import LogProbs, plain_logprobs
 
 from mas.endpoint import RoleModel, build_app, running
+from mas.endpoint.client_keys import Entrance
 from mas.serving.model import BaseModel
 from mas.serving.transformers_engine import TransformersEngine
 
@@ -76,7 +77,7 @@ def address(base: BaseModel) -> Iterator[str]:
     async def serving() -> AsyncIterator[str]:
         engine = TransformersEngine(base)
         await engine.store.publish("a", loud_adapter(base, 1))
-        app = build_app(offer(engine, {"a": RoleModel(max_tokens=5, stop=(";",))}), key="sesame")
+        app = build_app(offer(engine, {"a": RoleModel(max_tokens=5, stop=(";",))}), entrance=Entrance(key="sesame"))
         async with running(app) as url:
             yield f"{url}/v1"
         await engine.close()

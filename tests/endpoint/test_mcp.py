@@ -20,10 +20,11 @@ from mcp.client.stdio import stdio_client
 from served import serving, trained
 from tool_teams import team_with
 
+from mas.commands.serve import check_protocols
 from mas.core.engine import Generation, Request
 from mas.core.errors import ConfigError
 from mas.endpoint import build_app, running
-from mas.endpoint.mcp_server import check_mcp, mcp_route
+from mas.endpoint.mcp_server import mcp_route
 from mas.testing.scripted import ScriptedEngine
 from mas.tools import ToolCall
 from mas.tools.recorded import open_tools
@@ -144,4 +145,4 @@ async def test_a_client_that_leaves_ends_its_call() -> None:
 
 def test_a_journal_does_not_go_with_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--mcp and --journal do not go together"):
-        check_mcp(tmp_path / "bus.sqlite")
+        check_protocols(mcp=True, journal=tmp_path / "bus.sqlite")

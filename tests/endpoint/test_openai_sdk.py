@@ -9,6 +9,7 @@ import pytest
 from clients import echo, offer, playing
 
 from mas.endpoint import RoleModel, build_app, running
+from mas.endpoint.client_keys import Entrance
 
 ROLES = {"a": RoleModel(system="You are a.", chats=True)}
 
@@ -18,7 +19,7 @@ async def asking() -> AsyncIterator[openai.AsyncOpenAI]:
     engine = echo()
     async with (
         playing(engine, chats=True) as team,
-        running(build_app(offer(engine, ROLES, [team]), key="sesame")) as url,
+        running(build_app(offer(engine, ROLES, [team]), entrance=Entrance(key="sesame"))) as url,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0) as client,
     ):
         yield client

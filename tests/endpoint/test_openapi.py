@@ -7,6 +7,7 @@ from clients import client, echo, offer
 from starlette.routing import Route
 
 from mas.endpoint import build_app
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.openapi import description
 
 CHAT = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
@@ -43,7 +44,9 @@ def test_the_schema_of_a_request_takes_what_the_endpoint_takes() -> None:
 
 
 async def test_the_page_lists_all_and_loads_nothing() -> None:
-    async with client(build_app(offer(echo()), key="sesame"), Authorization="Bearer sesame") as asking:
+    async with client(
+        build_app(offer(echo()), entrance=Entrance(key="sesame")), Authorization="Bearer sesame"
+    ) as asking:
         page = await asking.get("/docs")
         assert (await asking.get("/openapi.json")).json() == description()
     assert page.headers["content-type"].startswith("text/html")

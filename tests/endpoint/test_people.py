@@ -12,6 +12,7 @@ from clients import client, echo, offer, problem
 from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.endpoint import TeamModel, build_app
+from mas.endpoint.client_keys import Entrance
 from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
@@ -78,6 +79,6 @@ async def test_an_answer_is_on_the_disk_when_its_sender_hears_that_it_was_taken(
 
 
 async def test_without_the_key_nobody_sees_or_answers_questions() -> None:
-    async with client(build_app(offer(echo()), key="secret", desk=HumanDesk())) as asking:
+    async with client(build_app(offer(echo()), entrance=Entrance(key="secret"), desk=HumanDesk())) as asking:
         problem(await asking.get("/v1/questions"), 401)
         problem(await asking.post("/v1/questions/1", json={"text": "U"}), 401)

@@ -14,6 +14,7 @@ from mas.core.engine import Generation, Request
 from mas.core.errors import ConfigError, EngineError
 from mas.endpoint import Served, build_app, running
 from mas.endpoint.address import bind
+from mas.endpoint.client_keys import Entrance
 from mas.testing.scripted import ScriptedEngine
 
 RAW = {"model": "a", "prompt": "hello"}
@@ -79,7 +80,7 @@ async def test_what_is_not_there_is_an_error_of_the_same_form() -> None:
 
 
 async def test_everything_but_health_needs_the_key() -> None:
-    app = build_app(offer(echo()), key="sesame")
+    app = build_app(offer(echo()), entrance=Entrance(key="sesame"))
     async with client(app) as asking:
         for headers in (
             {},
@@ -98,7 +99,7 @@ async def test_everything_but_health_needs_the_key() -> None:
 
 
 async def test_a_key_may_have_letters_of_any_language() -> None:
-    async with client(build_app(offer(echo()), key="sésame ✓")) as asking:
+    async with client(build_app(offer(echo()), entrance=Entrance(key="sésame ✓"))) as asking:
         assert (
             await asking.get("/v1/models", headers={b"Authorization": "Bearer sésame ✓".encode()})
         ).status_code == 200

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from mas.core.records import Episode
 from mas.core.scenario import Pick
-from mas.endpoint.command import Entrance
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.models import RoleModel
 from mas.gateway.queue import EpisodeQueue
 from mas.gateway.recorder import GatewayRecorder

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from mas.config.load import load_config
 from mas.endpoint.address import bind
-from mas.endpoint.command import Entrance
+from mas.endpoint.client_keys import Entrance
 from mas.gateway.serving import GatewayLimits, check_program, program_opening
 from mas.runs.resolve import resolve, with_tasks
 from mas.runs.train import train_in_directory

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from mas.bus.memory import MemoryBus
+from mas.commands.serve import check_protocols
 from mas.config.access import stored_classes
 from mas.config.trust import check_accesses
 from mas.core.errors import ConfigError, GraphError, MissingPackage, RunDirectoryError, TrustError
 from mas.core.remote_agent import RemoteAgent
 from mas.core.role import RoleSpec
-from mas.endpoint.a2a_server import check_served_a2a
 from mas.graph import compile_team, load_team
 from mas.roles import build_roles
 from mas.runtime.team import TeamRuntime
@@ -88,7 +88,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MissingPackage, match=r"role 'critic', which .* needs the package a2a-sdk.*'mas\[a2a\]'"):
         A2aEngine(RemoteAgent(url=URL), "critic")
     with pytest.raises(MissingPackage, match=r"serving A2A needs the package a2a-sdk.*'mas\[a2a\]'"):
-        check_served_a2a()
+        check_protocols(a2a=True)
 
 
 def test_the_agent_of_somebody_elses_run_must_be_allowed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from test_openenv import PYTHON, real
 from mas.config.load import load_config
 from mas.core.environment import Environment, Task
 from mas.core.errors import EnvironmentFault
-from mas.endpoint.command import Entrance
+from mas.endpoint.client_keys import Entrance
 from mas.league.match import Chance
 from mas.league.players import AtRandom
 from mas.openenv.command import offered_world

@@ -13,6 +13,7 @@ from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.engine import AdapterRef, Engine, Request, Sampling
 from mas.core.errors import EngineError, UnknownAdapter
 from mas.endpoint import Served, build_app
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.server import running
 from mas.serving.model import BaseModel
 from mas.serving.model_text import END, MessageTokenizer
@@ -25,7 +26,7 @@ from mas.testing.scripted import ScriptedEngine
 
 def app_of(engine: Engine, context: int = 256) -> object:
     served = Served(engine=engine, base="tiny", context=context, roles={}, teams=(), created=1)
-    return build_app(served, key=None, max_waiting=4096)
+    return build_app(served, max_waiting=4096)
 
 
 @pytest.mark.timeout(300)
@@ -145,7 +146,7 @@ async def test_the_endpoints_key_opens_it(monkeypatch: pytest.MonkeyPatch) -> No
     served = Served(engine=behind, base="tiny", context=4096, roles={}, teams=(), created=1)
     monkeypatch.setenv("RIGHT", "open-sesame")
     monkeypatch.setenv("WRONG", "open-barley")
-    async with running(build_app(served, key="open-sesame")) as address:
+    async with running(build_app(served, entrance=Entrance(key="open-sesame"))) as address:
         url = f"{address}/v1"
         engine = await ChatEngine.start(PeerOptions(url=url, key_env="RIGHT"), "peers.x")
         assert len(await engine.generate(Request(prompt_ids=(5,), sampling=Sampling(), seeds=(1,)))) == 1

@@ -12,7 +12,7 @@ from typing import Any
 import tinker
 from tinker.lib.internal_client_holder import ClientConnectionPool, InternalClientHolder
 
-from mas.endpoint.command import Entrance
+from mas.endpoint.client_keys import Entrance
 from mas.serving.model import BaseModel
 from mas.tinker.service import TinkerLimits, TinkerService
 from mas.tinker.serving import tinker_server

@@ -77,7 +77,7 @@ def team(tmp_path: Path) -> Path:
 async def offered(engine: Engine) -> AsyncIterator[str]:
     """An engine behind an endpoint; its address with the path."""
     served = Served(engine=engine, base="tiny", context=4096, roles={}, teams=(), created=1)
-    async with running(build_app(served, key=None, max_waiting=4096)) as address:
+    async with running(build_app(served, max_waiting=4096)) as address:
         yield f"{address}/v1"
 
 
