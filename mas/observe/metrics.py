@@ -137,12 +137,16 @@ def flatten(metrics: Metrics, prefix: str = "") -> dict[str, float | None]:
             raise ValueError(f"{name!r} is no metric name: nest mappings instead of writing '/'.")
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{name}/"))
-        elif value is None or isinstance(value, int | float):
-            flat[prefix + name] = value
         else:
-            kind = type(value).__name__
-            raise TypeError(f"Metric {prefix + name!r} is a {kind}; pass a float, an int, None or a mapping of them.")
+            _check_number(prefix + name, value)
+            flat[prefix + name] = value
     return flat
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, int | float):
+        kind = type(value).__name__
+        raise TypeError(f"Metric {name!r} is a {kind}; pass a float, an int, None or a mapping of them.")
 
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
