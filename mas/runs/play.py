@@ -78,8 +78,7 @@ def run(
         _try_broker(bus, setup, ca, store or None)
         _teller(console)("the broker lets whoever plays in; reading how texts become tokens")
     else:
-        whom = "an untrained team" if run_dir is None else f"the team of {run_dir}"
-        tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {whom}", setup)
+        tell_loading(console, f"playing held-out task {task} of {setup.scenario.name} with {_whom(run_dir)}", setup)
     from mas.bus.journal import Journal
     from mas.runtime.replay_log import ReplayLog
     from mas.runtime.team import drains_on_interrupt
@@ -238,6 +237,10 @@ def _played(command: str, words: list[str]) -> tuple[Path | None, Setup]:
         setup = resolve(load_run_config(run_dir, overrides, uses=PLAYS))
     check_used(command, overrides, PLAYING)
     return run_dir, setup
+
+
+def _whom(run_dir: Path | None) -> str:
+    return "an untrained team" if run_dir is None else f"the team of {run_dir}"
 
 
 @contextmanager
