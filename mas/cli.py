@@ -6,7 +6,8 @@ takes long come at once. The help of each command stands here, too; a test compa
 
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -32,206 +33,183 @@ from mas.core.version import VERSION
 
 
 class CommandPlace(NamedTuple):
-    """Where a command stands.
+    """Where a command stands. `home`: `module:name` of its function or Typer group. `help`: the first paragraph of its
+    own."""
 
-    Attributes:
-        panel: of the help. home: `module:name` of its function or Typer group. help: the first paragraph of its own.
-        is_slow: seconds pass before it has something to say; its first line is printed before its module is imported.
-    """
-
-    panel: str
     home: str
     help: str
-    is_slow: bool = False
 
 
-_LOOK, _TRAIN, _COMPARE, _SERVE = "Look", "Train and measure", "Compare", "Serve and spread"
-PLACES: dict[str, CommandPlace] = {
-    "new": CommandPlace(
-        _LOOK,
-        "mas.commands.new:new",
-        "Write a scenario, role, algorithm or team of your own to begin with, and its test.",
-    ),
-    "check": CommandPlace(
-        _LOOK,
-        "mas.commands.check:check",
-        "Run the contract suites on scenarios, roles, algorithms and teams of your own. Exit code 1 if one fails.",
-        True,
-    ),
-    "scenarios": CommandPlace(
-        _LOOK,
-        "mas.scenarios.command:scenarios",
-        "List the scenarios, those of other packages included, or say all about one.",
-    ),
-    "algorithms": CommandPlace(
-        _LOOK,
-        "mas.commands.algorithms:algorithms",
-        "List the algorithms, or say all about one: its paper, its parts, what it does otherwise.",
-    ),
-    "graph": CommandPlace(
-        _LOOK,
-        "mas.commands.teams:graph",
-        "Check a team's graph and draw it: Mermaid text here, an SVG file in a directory.",
-    ),
-    "tools": CommandPlace(
-        _LOOK,
-        "mas.commands.teams:tools",
-        "List what a team's servers of tools offer, as lines for `tools` of a role.",
-    ),
-    "config": CommandPlace(
-        _LOOK,
-        "mas.commands.train:show_config",
-        "Print the whole configuration that the overrides make, and check it.",
-    ),
-    "doctor": CommandPlace(
-        _LOOK,
-        "mas.commands.models:doctor",
-        "Say whether a model works here: template, stop tokens, context, memory, speed. Exit code 1 if it does not.",
-        True,
-    ),
-    "play": CommandPlace(
-        _LOOK,
-        "mas.person.command:play",
-        "Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play.",
-        True,
-    ),
-    "train": CommandPlace(
-        _TRAIN,
-        "mas.commands.train:train",
-        "Train a team. The same command again resumes a run that was stopped or killed.",
-        True,
-    ),
-    "gateway": CommandPlace(
-        _TRAIN,
-        "mas.gateway.command:gateway",
-        "Train a program of your own, an adapter per role: it calls the roles as models of an OpenAI-compatible "
-        "endpoint.",
-        True,
-    ),
-    "tinker": CommandPlace(
-        _TRAIN,
-        "mas.tinker.command:tinker",
-        "Serve the Tinker API: programs of the SDK `tinker` train adapters on this base, with AdamW and losses of "
-        "theirs.",
-        True,
-    ),
-    "eval": CommandPlace(
-        _TRAIN,
-        "mas.runs.evaluate:evaluate",
-        "Evaluate a trained team on held-out tasks, next to the same team untrained.",
-        True,
-    ),
-    "run": CommandPlace(
-        _TRAIN,
-        "mas.runs.play:run",
-        "Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team.",
-        True,
-    ),
-    "report": CommandPlace(
-        _TRAIN,
-        "mas.commands.train:report",
-        "Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again.",
-        True,
-    ),
-    "studio": CommandPlace(
-        _TRAIN,
-        "mas.studio.command:studio",
-        "Show runs and leagues in a browser, while they train and afterwards: curves, comparisons, ladders, games.",
-    ),
-    "curves": CommandPlace(
-        _TRAIN,
-        "mas.study.command:curves",
-        "Draw what runs learned: a panel per scenario, a line per team, with its seeds.",
-        True,
-    ),
-    "timeline": CommandPlace(
-        _TRAIN,
-        "mas.observe.command:timeline",
-        "Show what a traced run did as a waterfall; files of several processes come together by their trace.",
-    ),
-    "export": CommandPlace(
-        _TRAIN,
-        "mas.commands.export:export",
-        "Write completions to imitate and pairs to prefer, role by role, from trees of a trained team; or publish it.",
-        True,
-    ),
-    "base": CommandPlace(
-        _TRAIN,
-        "mas.commands.models:base",
-        "Make a base model and keep it in the cache: the tiny base of scenario=NAME (of all without one), or smollm2.",
-        True,
-    ),
-    "demo": CommandPlace(
-        _COMPARE,
-        "mas.commands.demo:demo",
-        "Train a customer and a seller of SmolLM2-135M in minutes on two cores; show what they say before and after.",
-        True,
-    ),
-    "study": CommandPlace(
-        _COMPARE,
-        "mas.study.command:study",
-        "Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing.",
-        True,
-    ),
-    "league": CommandPlace(
-        _COMPARE, "mas.league.command:league", "Tournaments of a game, and a pool of members.", True
-    ),
-    "bench": CommandPlace(
-        _COMPARE,
-        "mas.commands.bench:bench_app",
-        "Measure mas against others, interleaved on this machine; exit code 1 where a target is not met.",
-        True,
-    ),
-    "serve": CommandPlace(
-        _SERVE,
-        "mas.commands.serve:serve",
-        "Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C.",
-        True,
-    ),
-    "openenv": CommandPlace(
-        _SERVE,
-        "mas.openenv.command:openenv",
-        "Serve a scenario as an OpenEnv environment, a session for each seat, until Ctrl-C.",
-        True,
-    ),
-    "mcp": CommandPlace(
-        _SERVE,
-        "mas.commands.serve:mcp",
-        "Serve a run's team as the tool `ask_team` of an MCP client, over standard input and output.",
-    ),
-    "agent": CommandPlace(
-        _SERVE,
-        "mas.runs.play:agent",
-        "Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the team.",
-        True,
-    ),
-    "stop": CommandPlace(
-        _SERVE,
-        "mas.runs.play:stop",
-        "End all processes of `mas agent` that are on a bus now; each finishes the requests that have begun first.",
-    ),
-    "broker": CommandPlace(
-        _SERVE,
-        "mas.broker.command:broker",
-        "Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C.",
-    ),
-    "deadletters": CommandPlace(
-        _SERVE,
-        "mas.bus.command:deadletters",
-        "List the dead letters of a bus's journal; mark them for delivery by the next bus that opens it.",
-    ),
-    "sandbox": CommandPlace(
-        _SERVE,
-        "mas.sandbox.command:sandbox",
-        "Run a Python program that nobody trusts, or say how this machine would.",
-    ),
-    "cluster": CommandPlace(
-        _SERVE,
-        "mas.runs.cluster:cluster",
-        "What training in several processes needs, what it may gain, and what it does.",
-    ),
+PANELS: dict[str, dict[str, CommandPlace]] = {
+    "Look": {
+        "new": CommandPlace(
+            "mas.commands.new:new",
+            "Write a scenario, role, algorithm or team of your own to begin with, and its test.",
+        ),
+        "check": CommandPlace(
+            "mas.commands.check:check",
+            "Run the contract suites on scenarios, roles, algorithms and teams of your own. Exit code 1 if one fails.",
+        ),
+        "scenarios": CommandPlace(
+            "mas.scenarios.command:scenarios",
+            "List the scenarios, those of other packages included, or say all about one.",
+        ),
+        "algorithms": CommandPlace(
+            "mas.commands.algorithms:algorithms",
+            "List the algorithms, or say all about one: its paper, its parts, what it does otherwise.",
+        ),
+        "graph": CommandPlace(
+            "mas.commands.teams:graph",
+            "Check a team's graph and draw it: Mermaid text here, an SVG file in a directory.",
+        ),
+        "tools": CommandPlace(
+            "mas.commands.teams:tools",
+            "List what a team's servers of tools offer, as lines for `tools` of a role.",
+        ),
+        "config": CommandPlace(
+            "mas.commands.train:show_config",
+            "Print the whole configuration that the overrides make, and check it.",
+        ),
+        "doctor": CommandPlace(
+            "mas.commands.models:doctor",
+            "Say whether a model works here: template, stop tokens, context, memory, speed. Exit code 1 if it does "
+            "not.",
+        ),
+        "play": CommandPlace(
+            "mas.person.command:play",
+            "Play along at the terminal. You see what your role or seat sees; Ctrl-D ends the play.",
+        ),
+    },
+    "Train and measure": {
+        "train": CommandPlace(
+            "mas.commands.train:train",
+            "Train a team. The same command again resumes a run that was stopped or killed.",
+        ),
+        "gateway": CommandPlace(
+            "mas.gateway.command:gateway",
+            "Train a program of your own, an adapter per role: it calls the roles as models of an OpenAI-compatible "
+            "endpoint.",
+        ),
+        "tinker": CommandPlace(
+            "mas.tinker.command:tinker",
+            "Serve the Tinker API: programs of the SDK `tinker` train adapters on this base, with AdamW and losses "
+            "of theirs.",
+        ),
+        "eval": CommandPlace(
+            "mas.runs.evaluate:evaluate",
+            "Evaluate a trained team on held-out tasks, next to the same team untrained.",
+        ),
+        "run": CommandPlace(
+            "mas.runs.play:run",
+            "Play one episode and print the conversation: of a trained run, or without RUN_DIR of an untrained team.",
+        ),
+        "report": CommandPlace(
+            "mas.commands.train:report",
+            "Write RUN_DIR/report.html: curves, conversations before and after, the team, and how to do it again.",
+        ),
+        "studio": CommandPlace(
+            "mas.studio.command:studio",
+            "Show runs and leagues in a browser, while they train and afterwards: curves, comparisons, ladders, games.",
+        ),
+        "curves": CommandPlace(
+            "mas.study.command:curves",
+            "Draw what runs learned: a panel per scenario, a line per team, with its seeds.",
+        ),
+        "timeline": CommandPlace(
+            "mas.observe.command:timeline",
+            "Show what a traced run did as a waterfall; files of several processes come together by their trace.",
+        ),
+        "export": CommandPlace(
+            "mas.commands.export:export",
+            "Write completions to imitate and pairs to prefer, role by role, from trees of a trained team; or "
+            "publish it.",
+        ),
+        "base": CommandPlace(
+            "mas.commands.models:base",
+            "Make a base model and keep it in the cache: the tiny base of scenario=NAME (of all without one), or "
+            "smollm2.",
+        ),
+    },
+    "Compare": {
+        "demo": CommandPlace(
+            "mas.commands.demo:demo",
+            "Train a customer and a seller of SmolLM2-135M in minutes on two cores; show what they say before and "
+            "after.",
+        ),
+        "study": CommandPlace(
+            "mas.study.command:study",
+            "Compare arms over scenarios and seeds at equal token budgets. The same command again does what is "
+            "missing.",
+        ),
+        "league": CommandPlace(
+            "mas.league.command:league",
+            "Tournaments of a game, and a pool of members.",
+        ),
+        "bench": CommandPlace(
+            "mas.commands.bench:bench_app",
+            "Measure mas against others, interleaved on this machine; exit code 1 where a target is not met.",
+        ),
+    },
+    "Serve and spread": {
+        "serve": CommandPlace(
+            "mas.commands.serve:serve",
+            "Serve a run's base, adapters and team over an OpenAI-compatible endpoint, until Ctrl-C.",
+        ),
+        "openenv": CommandPlace(
+            "mas.openenv.command:openenv",
+            "Serve a scenario as an OpenEnv environment, a session for each seat, until Ctrl-C.",
+        ),
+        "mcp": CommandPlace(
+            "mas.commands.serve:mcp",
+            "Serve a run's team as the tool `ask_team` of an MCP client, over standard input and output.",
+        ),
+        "agent": CommandPlace(
+            "mas.runs.play:agent",
+            "Speak for one agent of a team on a bus that processes share, until Ctrl-C; `mas run --bus` plays the "
+            "team.",
+        ),
+        "stop": CommandPlace(
+            "mas.runs.play:stop",
+            "End all processes of `mas agent` that are on a bus now; each finishes the requests that have begun first.",
+        ),
+        "broker": CommandPlace(
+            "mas.broker.command:broker",
+            "Write a mosquitto configuration for a team, with rights from its graph, and run it until Ctrl-C.",
+        ),
+        "deadletters": CommandPlace(
+            "mas.bus.command:deadletters",
+            "List the dead letters of a bus's journal; mark them for delivery by the next bus that opens it.",
+        ),
+        "sandbox": CommandPlace(
+            "mas.sandbox.command:sandbox",
+            "Run a Python program that nobody trusts, or say how this machine would.",
+        ),
+        "cluster": CommandPlace(
+            "mas.runs.cluster:cluster",
+            "What training in several processes needs, what it may gain, and what it does.",
+        ),
+    },
 }
-"""Every command by its name, in the order of the help."""
+"""Panel of the help -> its commands by their names, in the order of the help."""
+PLACES = {name: place for commands in PANELS.values() for name, place in commands.items()}
+_QUICK = {
+    "new",
+    "scenarios",
+    "algorithms",
+    "graph",
+    "tools",
+    "config",
+    "studio",
+    "timeline",
+    "mcp",
+    "stop",
+    "broker",
+    "deadletters",
+    "sandbox",
+    "cluster",
+}
+"""Those that have something to say at once. Of the others the first line is printed before their module is imported, as
+seconds pass."""
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:
@@ -277,22 +255,15 @@ class MasGroup(TyperGroup):
         return _without_flag_types(super().get_params(ctx))
 
 
-class CommandsByName(MutableMapping[str, Any]):
+class CommandsByName(UserDict[str, Any]):
     """Name -> command, which is imported when it is asked for."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
+    def __missing__(self, name: str) -> Any:
+        self[name] = _load(name, PLACES[name])
+        return self[name]
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, PLACES[name])
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
+    def __contains__(self, name: object) -> bool:
+        return name in PLACES
 
     def __iter__(self) -> Iterator[str]:
         return iter(PLACES)
@@ -334,14 +305,14 @@ class LazyGroup(MasGroup):
         return list(PLACES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        place = PLACES.get(cmd_name)
-        return place and MasCommand(name=cmd_name, help=place.help, rich_help_panel=place.panel)
+        place, panel = PLACES.get(cmd_name), next((panel for panel, within in PANELS.items() if cmd_name in within), "")
+        return place and MasCommand(name=cmd_name, help=place.help, rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, found, rest = super().resolve_command(ctx, args)
         if name is None or found is None:
             return name, found, rest
-        if PLACES[name].is_slow and not ctx.resilient_parsing and not {"-q", "--quiet", "-h", "--help"} & set(rest):
+        if name not in _QUICK and not ctx.resilient_parsing and not {"-q", "--quiet", "-h", "--help"} & set(rest):
             _announce(name)
         return name, self.commands[name], rest
 

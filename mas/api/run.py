@@ -15,9 +15,9 @@ from mas.config.options import Config
 from mas.config.stored_run import load_run_config
 from mas.config.trust import check_links
 from mas.core.concurrency import asynchronous, exclusive, run_blocking
-from mas.core.errors import ConfigError, MasError, RunDirectoryError
+from mas.core.errors import ConfigError, MasError
 from mas.core.records import Episode
-from mas.observe.files import write_text_atomic
+from mas.observe.files import write_text_atomic, writing
 from mas.observe.metrics import read_metrics
 from mas.runs.hub_source import local_run
 from mas.runs.overrides import PLAYING, check_sampling, check_used
@@ -62,10 +62,8 @@ class Curves:
         Raises:
             RunDirectoryError: it cannot be written.
         """
-        try:
+        with writing(path):
             write_text_atomic(Path(path), self.svg)
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
         return Path(path)
 
     def _repr_html_(self) -> str:
@@ -207,12 +205,10 @@ class Run:
         out = Path(out)
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"{out} is there already and not empty: choose another directory")
-        try:
+        with writing(out):
             return {
                 found.name: Path(shutil.copytree(found, out / found.name)) for found in adapter_directories(self.path)
             }
-        except OSError as error:
-            raise RunDirectoryError(f"{out} cannot be written: {error.strerror}") from error
 
     def export_team(self, out: Path | str, *, overrides: Sequence[str] = ()) -> Path:
         """Write the team as a folder for others with a model card, as `mas export --card` does. Returns the folder.

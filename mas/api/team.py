@@ -9,11 +9,11 @@ import yaml
 from mas.api.console import inline
 from mas.config.access import team_accesses
 from mas.config.trust import check_accesses
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import ConfigError
 from mas.core.host import cache_directory
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.observe.files import write_text_atomic
+from mas.observe.files import write_text_atomic, writing
 from mas.scenarios.team_lookup import trusted_team
 from mas.training.setup import compiled
 
@@ -58,10 +58,8 @@ class Team:
             RunDirectoryError: it cannot be written.
         """
         content = self.spec.model_dump(mode="json", exclude_defaults=True)
-        try:
+        with writing(path):
             write_text_atomic(Path(path), yaml.safe_dump(content, sort_keys=False))
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be written: {error.strerror}") from error
         return Path(path)
 
     def svg(self) -> str:
@@ -84,8 +82,6 @@ def team_file(team: TeamSpec) -> Path:
         GraphError: the team is not well formed. RunDirectoryError: the cache cannot be written.
     """
     folder = cache_directory() / "teams"
-    try:
+    with writing(f"the cache {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunDirectoryError(f"the cache {folder} cannot be written: {error.strerror}") from error
     return Team(team).save(folder / f"{digest(team.model_dump_json())}.yaml")  # a name may be no file's name

@@ -146,14 +146,12 @@ def _found(words: Sequence[str], scenario: str) -> list[ListedAlgorithm]:
         ListedAlgorithm(name=name, does=f"comes with another package: {place}") for name, place in installed().items()
     ]
     fit = [one for one in listed if not scenario or one.scenario in ("", scenario)]
-    chosen = [one for one in fit if all(word.lower() in " ".join(_texts(one)).lower() for word in words)]
+    chosen = [
+        one for one in fit if all(word.lower() in " ".join(msgspec.structs.astuple(one)).lower() for word in words)
+    ]
     if not chosen:
         raise ConfigError(f"no algorithm has {' and '.join(map(repr, words))} in its lines: take fewer or other words")
     return chosen
-
-
-def _texts(one: ListedAlgorithm) -> tuple[str, ...]:
-    return (one.name, one.title, one.paper, one.does, one.scenario, one.needs, one.beside, one.status)
 
 
 def _algorithm_table(listed: Sequence[ListedAlgorithm]) -> Table:

@@ -181,9 +181,19 @@ def _of_algorithm(name: str, overrides: Sequence[str]) -> Iterator[PropertyFindi
 
 def _check_changed(setup: "TrainSetup", expected: set[str]) -> None:
     """One step of training in memory, and which adapters are not as they were."""
-    from mas.commands.one_update import changed_adapters  # loads torch
+    from mas.training.base import open_base  # loads torch
+    from mas.training.saved import initial_adapters
+    from mas.training.trainer import Trainer
+    from mas.training.watch import Silent
 
-    changed = changed_adapters(setup)
+    base = open_base(setup, lambda text: None, is_trained=True)
+    before, trainer = initial_adapters(setup, base), Trainer(setup, base)
+    after = run_blocking(trainer.run(Silent())).adapters
+    changed = {
+        name
+        for name, weights in after.items()
+        if any(not new.equal(old) for new, old in zip(weights.parameters(), before[name].parameters(), strict=True))
+    }
     assert changed == expected, f"changed: {_listed(changed)}; to be changed: {_listed(expected)}"
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 import yaml
 
-from mas.core.errors import ConfigError, RunDirectoryError
+from mas.core.errors import ConfigError
 from mas.graph.load import load_team
+from mas.observe.files import writing
 from mas.observe.trust_option import Trust
 from mas.scenarios.team_lookup import named_team
 from mas.tools.recorded import offered_tools
@@ -27,11 +28,9 @@ def graph(
 
     plan = compile_team(spec, build_roles(spec))
     path = out / f"{spec.name}.svg"
-    try:
+    with writing(path, ". Choose another --out."):
         out.mkdir(parents=True, exist_ok=True)
         path.write_text(svg(plan), encoding="utf-8")
-    except OSError as error:
-        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Choose another --out.") from error
     typer.echo(mermaid(plan), nl=False)
     typer.echo(f"{path}", err=True)
 

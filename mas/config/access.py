@@ -80,12 +80,10 @@ def accesses_of(config: Config, run: Path | None = None) -> list[Access]:
         found += option_accesses(values, prefix, run)
     names: dict[str, str | None] = {"scenario.name": config.scenario.name}
     names |= {f"train.tasks.arms.{name}.scenario": arm.scenario for name, arm in config.train.tasks.arms.items()}
+    names["algorithm.code"] = config.algorithm.code
     for key, name in names.items():
         if name is not None and is_code(name):
             found.append(Access("code", f"import {_function(name)}", key, {key: name}))
-    if config.algorithm.code is not None and is_code(config.algorithm.code):
-        code = config.algorithm.code
-        found.append(Access("code", f"import {_function(code)}", "algorithm.code", {"algorithm.code": code}))
     if config.algorithm.code not in SHIPPED:
         found += _path_accesses(config.algorithm.options, "algorithm.options", run)
     team = config.algorithm.team
@@ -214,15 +212,14 @@ def stored_classes(team: Path) -> list[Access]:
     if parts:
         raise RunDirectoryError(f"{team}: {parts[0]} stands elsewhere; the team of a run stands in one file, flat")
     types = {name: role.get("type") for name, role in roles.items() if isinstance(role, Mapping)}
+    named = {name: role["a2a"] for name, role in roles.items() if isinstance(role, Mapping) and role.get("a2a")}
+    what = "its 'tools'"
     try:
         servers = {name: ToolServer.model_validate(value) for name, value in _mapping(content, "tools").items()}
-    except ValidationError as error:
-        raise RunDirectoryError(f"{team}: its 'tools' cannot be read: {error.errors()[0]['msg']}") from error
-    named = {name: role["a2a"] for name, role in roles.items() if isinstance(role, Mapping) and role.get("a2a")}
-    try:
+        what = "an 'a2a'"
         agents = {name: RemoteAgent.model_validate(value) for name, value in named.items()}
     except ValidationError as error:
-        raise RunDirectoryError(f"{team}: an 'a2a' cannot be read: {error.errors()[0]['msg']}") from error
+        raise RunDirectoryError(f"{team}: {what} cannot be read: {error.errors()[0]['msg']}") from error
     reached = {name: server for name, server in servers.items() if server.sandbox is None}
     found = [tool_access(server, f"{team.name}, tools.{name}") for name, server in reached.items()]
     found += [agent_access(agent, f"{team.name}, roles.{name}.a2a") for name, agent in agents.items()]

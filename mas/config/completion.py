@@ -4,15 +4,12 @@ import os
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 
-from mas.config.load import GROUPS, presets
-
-_OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
-"""Groups of entry points of other packages."""
+from mas.config.load import GROUPS, OFFERED, presets
 
 
 def names_of(group: str) -> list[str]:
     """Names that a preset's key may have, those of other packages included."""
-    offered = entry_points(group=_OFFERED[group]) if group in _OFFERED else ()
+    offered = entry_points(group=OFFERED[group]) if group in OFFERED else ()
     return sorted({*presets(group), *(point.name for point in offered)})
 
 

@@ -39,7 +39,7 @@ from mas.core.user_code import is_code
 
 GROUPS = ("scenario", "algorithm", "engine", "model", "cluster")
 _PRESETS = "mas.conf"
-_OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
+OFFERED = {"scenario": "mas.scenarios", "algorithm": "mas.algorithms"}
 """Groups that other packages may add to, with their entry points."""
 
 
@@ -173,8 +173,8 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
         if group not in GROUPS:
             continue
         value, possible = str(override.value()), presets(group)
-        is_other = group in _OFFERED and value not in possible
-        offered = {point.name for point in entry_points(group=_OFFERED[group])} if is_other else set()
+        is_other = group in OFFERED and value not in possible
+        offered = {point.name for point in entry_points(group=OFFERED[group])} if is_other else set()
         if group == "scenario" and is_bridged(value) and value not in offered:
             raise ConfigError(bridged_id(value))
         is_own = is_code(value) if group == "algorithm" else group == "scenario" and ":" in value

@@ -78,10 +78,11 @@ def _check_kept(parsed: Iterable[Override], algorithm: object) -> None:
     for override in parsed:
         if override.key_or_group == "algorithm.code" and override.value() != code:
             raise ConfigError(f"{override.input_line!r}: a run keeps its algorithm, {code!r}; train a new run")
-        if override.key_or_group in GROUPS:
+        if (group := override.key_or_group) in GROUPS:
+            example = "model.path=NAME" if group == "model" else f"{group}.name=NAME"
             raise ConfigError(
-                f"{override.input_line!r}: a run keeps its {override.key_or_group}; "
-                f"change single values such as {_example(override.key_or_group)}, or train a new run"
+                f"{override.input_line!r}: a run keeps its {group}; change single values such as {example}, or train "
+                "a new run"
             )
     check_open_overrides(parsed, None)
 
@@ -96,10 +97,6 @@ def _with_options(config: Config, own: Algorithm[Any], changed: Collection[str])
     named = options if "algorithm.options" in changed else {key.split(".")[2] for key in changed}
     place(values["algorithm"], own, {name: options[name] for name in named})
     return checked_config(values, own).as_stored()
-
-
-def _example(group: str) -> str:
-    return "model.path=NAME" if group == "model" else f"{group}.name=NAME"
 
 
 def _plain_value(override: Override) -> Any:

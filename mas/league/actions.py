@@ -52,20 +52,6 @@ from mas.observe.files import write_text_atomic
 from mas.observe.significance import bonferroni, games_needed, holm
 
 
-def play_tournament(
-    league: str,
-    name: str,
-    terms: Terms,
-    at_once: int,
-    order: Order = "rating",
-    *,
-    with_members: bool = False,
-    workers: WorkerOptions = ALONE,
-) -> None:
-    """As `tournament_of`, and print its table."""
-    print_standings(*tournament_of(league, name, terms, at_once, order, with_members=with_members, workers=workers))
-
-
 def tournament_of(
     league: str,
     name: str,

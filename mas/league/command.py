@@ -48,14 +48,14 @@ def run(
 ) -> None:
     """Play a tournament, or what is left of it, and print its table."""
     sources = _named(player or [])
-    from mas.league.actions import play_tournament
+    from mas.league.actions import print_standings, tournament_of
     from mas.league.tournament import Terms
     from mas.league.workers import worker_options
 
     kind = [] if cluster is None else [f"cluster.kind={cluster}"]
     options = worker_options(workers, [*kind, *(overrides or [])])
     terms = Terms(game=game, players=sources, games=games, rounds=rounds, seed=seed)
-    play_tournament(place, name, terms, at_once, order, with_members=members, workers=options)
+    print_standings(*tournament_of(place, name, terms, at_once, order, with_members=members, workers=options))
 
 
 @league.command()

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from mas.config.load import load_config
-from mas.core.errors import RunDirectoryError
 from mas.league.export import export_tournament
 from mas.league.games import open_world
 from mas.league.match import PlayedGame
@@ -19,6 +18,7 @@ from mas.league.standings import Standings, standings
 from mas.league.store import LeagueStore
 from mas.league.tables import ladder, notes
 from mas.league.tournament import Terms
+from mas.observe.files import writing
 from mas.runs.resolve import configured_scenario
 from mas.runs.train import train_in_directory
 
@@ -93,8 +93,5 @@ def _play(out: Path, terms: DemoTerms) -> tuple[list[PlayedGame], Terms]:
     players = {**snapshots, "random": "random", "solved": "cfr:500"}
     said = Terms(game=GAME, players=players, games=terms.games)
     place = out / "league.db"
-    try:
-        with closing(LeagueStore.open(place)) as store:
-            return asyncio.run(play_games(NAME, said, store, open_world(GAME), at_once=256)), said
-    except OSError as error:
-        raise RunDirectoryError(f"{place} cannot be written: {error.strerror}. Choose another --out.") from error
+    with writing(place, ". Choose another --out."), closing(LeagueStore.open(place)) as store:
+        return asyncio.run(play_games(NAME, said, store, open_world(GAME), at_once=256)), said

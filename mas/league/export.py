@@ -1,7 +1,5 @@
 """A tournament as files: its games as JSON lines, its tables as CSV, and one self-contained page."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -13,14 +11,13 @@ import msgspec
 from markupsafe import Markup
 
 from mas.core.environment import Environment
-from mas.core.errors import RunDirectoryError
 from mas.core.printable import printable
 from mas.league.match import PlayedGame
 from mas.league.page_parts import TEMPLATES, difference_tables, game_steps, payoffs, win_rates
 from mas.league.payoff import Payoff
 from mas.league.standings import Standings
 from mas.league.tables import command_again, notes
-from mas.observe.files import text_cell, write_bytes_atomic
+from mas.observe.files import write_bytes_atomic, writing
 
 COLUMNS = (
     *("player", "mu", "sigma", "ordinal", "games", "wins", "draws", "losses", "points", "low", "high"),
@@ -59,24 +56,21 @@ def export_tournament(
     files = {"games.jsonl": msgspec.json.Encoder().encode_lines(games), **_tables(table), **figure_files(table, games)}
     page = tournament_page(name, terms, table, games, game, replays, tuple(files))
     files["index.html"] = page.encode()
-    try:
+    with writing(out, ". Choose another --out."):
         out.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
             write_bytes_atomic(out / file, content)
-    except OSError as error:
-        raise RunDirectoryError(f"{out} cannot be written: {error.strerror}. Choose another --out.") from error
     return [out / file for file in files]
 
 
 def _tables(table: Standings) -> dict[str, bytes]:
     """Name -> content of the ladder's and the payoffs' files."""
-    from mas.league.figures import parquet
-    from mas.observe.figures import has_parquet
+    from mas.observe.figures import csv_table, has_parquet, parquet_table
 
     tables = {"ladder": (COLUMNS, _ladder_rows(table)), "payoff": (PAYOFF_COLUMNS, _payoff_rows(table.payoff))}
-    files = {f"{name}.csv": _csv(columns, rows) for name, (columns, rows) in tables.items()}
+    files = {f"{name}.csv": csv_table(columns, rows) for name, (columns, rows) in tables.items()}
     if has_parquet():
-        files |= {f"{name}.parquet": parquet(columns, rows) for name, (columns, rows) in tables.items()}
+        files |= {f"{name}.parquet": parquet_table(columns, rows) for name, (columns, rows) in tables.items()}
     return files
 
 
@@ -100,14 +94,6 @@ def _payoff_rows(payoff: Payoff) -> list[tuple[Any, ...]]:
         for j, other in enumerate(payoff.players)
         if payoff.games[i, j]
     ]
-
-
-def _csv(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([text_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return text.getvalue().encode()
 
 
 def tournament_page(

@@ -1,9 +1,7 @@
-"""The tables of a tournament as figures, SVG and PNG on white in the colours of the pages, and as Parquet."""
+"""The tables of a tournament as figures, SVG and PNG on white in the colours of the pages."""
 
-import io
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -12,17 +10,9 @@ from matplotlib.figure import Figure
 from mas.league.match import PlayedGame
 from mas.league.page_parts import PairCell, payoffs, win_rates
 from mas.league.standings import Standings
-from mas.observe.charts import drawing_style
+from mas.observe.charts import DOCUMENT_STYLE, drawing_style, saved_figure
 from mas.observe.palette import LIGHT
 
-_STYLE = {
-    "svg.hashsalt": "mas",
-    "svg.fonttype": "none",
-    "font.size": 9.0,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 _WIDEST = 24
 """Characters of a name in one line."""
 _SHADE = 0.11
@@ -39,17 +29,10 @@ def figure_files(table: Standings, games: Sequence[PlayedGame]) -> dict[str, byt
         "win_rates": _heat("Points per game of the row against the column", win_rates(table, games), names),
         "payoffs": _heat("Payoff per game of the row against the column", payoffs(table), names),
     }
-    return {f"{name}.{kind}": _file(figure, kind) for name, figure in drawn.items() for kind in ("svg", "png")}
-
-
-def parquet(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    """The rows of a table with pyarrow, which must be installed."""
-    import pyarrow
-    from pyarrow.parquet import write_table
-
-    out = io.BytesIO()
-    write_table(pyarrow.table({name: [row[at] for row in rows] for at, name in enumerate(columns)}), out)
-    return out.getvalue()
+    with drawing_style(DOCUMENT_STYLE):
+        return {
+            f"{name}.{kind}": saved_figure(figure, kind) for name, figure in drawn.items() for kind in ("svg", "png")
+        }
 
 
 def _ladder(table: Standings, names: Sequence[str]) -> Figure:
@@ -59,7 +42,7 @@ def _ladder(table: Standings, names: Sequence[str]) -> Figure:
         ("points per game", [(row.points / row.games, row.interval) for row in rows]),
         ("payoff per game", [(row.payoff, row.paid) for row in rows]),
     )
-    with drawing_style(_STYLE):
+    with drawing_style(DOCUMENT_STYLE):
         figure = Figure(figsize=(8.0, 1.2 + 0.35 * len(rows)), layout="constrained", facecolor="white")
         panels = figure.subplots(1, 2, sharey=True, squeeze=False)[0]
         for axes, (label, values) in zip(panels, sides, strict=True):
@@ -75,7 +58,7 @@ def _ladder(table: Standings, names: Sequence[str]) -> Figure:
 
 
 def _heat(title: str, cells: Sequence[Sequence[PairCell | None]], names: Sequence[str]) -> Figure:
-    with drawing_style(_STYLE):
+    with drawing_style(DOCUMENT_STYLE):
         size = 1.6 + 0.7 * len(names)
         figure = Figure(figsize=(size + 1.2, size), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
@@ -100,11 +83,3 @@ def _label(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
-
-
-def _file(figure: Figure, kind: str) -> bytes:
-    out = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with drawing_style(_STYLE):
-        figure.savefig(out, format=kind, dpi=200, metadata=metadata)
-    return out.getvalue()

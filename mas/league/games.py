@@ -59,7 +59,8 @@ def open_world(name: str) -> LeagueWorld:
             f"--game {name}: a league opens games by name, and no class of a file: offer yours by an entry point, as "
             "docs/league.md shows, and write its name"
         )
-    options = full_options(ScenarioOptions(name=kind, options=_options(kind, name.removeprefix(kind).lstrip(":,"))))
+    worded = {STYLE: WORDS} if STYLE in find_scenario(kind).options.model_fields else {}
+    options = full_options(ScenarioOptions(name=kind, options=worded | said_options(name)[1]))
     scenario = build_scenario(options)
     seats = scenario.environment().spec.seats
     if len(seats) < 2:
@@ -111,17 +112,8 @@ def said_options(name: str) -> tuple[str, dict[str, Any]]:
         raise ConfigError(
             f"{name} is a game of another package, and teams train in scenarios: take one such as two_player:kuhn_poker"
         )
-    return kind, _said(kind, name.removeprefix(kind).lstrip(":,"))
-
-
-def _options(kind: str, text: str) -> dict[str, Any]:
-    """`kuhn_poker,tries=3` as options; in words, where the scenario has styles."""
+    text, found = name.removeprefix(kind).lstrip(":,"), dict[str, Any]()
     fields = find_scenario(kind).options.model_fields
-    return ({STYLE: WORDS} if STYLE in fields else {}) | _said(kind, text)
-
-
-def _said(kind: str, text: str) -> dict[str, Any]:
-    fields, found = find_scenario(kind).options.model_fields, dict[str, Any]()
     for number, part in enumerate(text.split(",") if text else ()):
         key, is_named, value = part.partition("=")
         if not is_named and (number or GAME not in fields):
@@ -129,4 +121,4 @@ def _said(kind: str, text: str) -> dict[str, Any]:
         if key == REWARD and is_named:
             raise ConfigError(f"--game {kind}:{text}: {REWARD} names code, which the id of a game cannot; leave it out")
         found[key if is_named else GAME] = read_value(value) if is_named else part
-    return found
+    return kind, found

@@ -158,9 +158,9 @@ def scripted(source: str, world: LeagueWorld) -> AtRandom | Scripted:
     if kind == "random" and not number:
         _check_listed(world)
         return AtRandom()
-    from mas.scenarios.bridges.open_spiel_players import SOLVED
+    from mas.scenarios.bridges.open_spiel_players import SOLVED, cfr, mcts, minimax, solver
 
-    makers = _makers()
+    makers: dict[str, Callable[..., Policy]] = {SOLVER: solver, "minimax": minimax, "cfr": cfr, "mcts": mcts}
     if kind not in makers:
         raise ConfigError(f"no player {source!r}. {did_you_mean(kind, (*KINDS, 'run', 'greedy', 'openai'))}")
     opened = world.open()
@@ -198,12 +198,6 @@ def _check_listed(world: LeagueWorld) -> None:
                 f"random cannot play {world.id!r}: the game does not list its legal actions, so that every move would "
                 "be a pass and every game forfeited. Take models: openai:MODEL@URL"
             )
-
-
-def _makers() -> dict[str, Callable[..., Policy]]:
-    from mas.scenarios.bridges.open_spiel_players import cfr, mcts, minimax, solver
-
-    return {SOLVER: solver, "minimax": minimax, "cfr": cfr, "mcts": mcts}
 
 
 @dataclass(frozen=True, slots=True)

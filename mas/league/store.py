@@ -147,8 +147,16 @@ class LeagueStore:
     def check_terms(self, tournament: str, terms: Terms) -> None:
         """Refuse what `begin` would refuse."""
         with self._transaction() as of:
-            found = _stored_terms(of, tournament)
-        _check_terms(tournament, found, _text(dict(terms)))
+            found, said = _stored_terms(of, tournament), _text(dict(terms))
+        if found is None:
+            return
+        if isinstance(why := _terms_of(found), str):
+            raise _damaged(tournament, why)
+        if found != said:
+            raise ConfigError(
+                f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
+                "choose another name, or the same terms to go on"
+            )
 
     def tournaments(self) -> dict[str, dict[str, Any]]:
         """Terms of all tournaments, by name; those whose row is damaged are left out."""
@@ -312,19 +320,6 @@ def _survives_kills(connection: Any, _: Any) -> None:
 def _stored_terms(connection: Connection, tournament: str) -> str | None:
     """Terms of a tournament as they are stored; None: there is none of that name."""
     return connection.execute(select(_TOURNAMENTS.c.terms).where(_TOURNAMENTS.c.name == tournament)).scalar()
-
-
-def _check_terms(tournament: str, found: str | None, said: str) -> None:
-    """Refuse other terms than those that are stored."""
-    if found is None:
-        return
-    if isinstance(why := _terms_of(found), str):
-        raise _damaged(tournament, why)
-    if found != said:
-        raise ConfigError(
-            f"tournament {tournament!r} has been begun with other terms ({_differing(found, said)}): "
-            "choose another name, or the same terms to go on"
-        )
 
 
 def _damaged(tournament: str, why: str) -> ConfigError:

@@ -230,12 +230,11 @@ def story(game: Environment, played: PlayedGame) -> str:
         said = [move for move in played.moves if move.step == step]
         lines += [
             "",
-            *(f"{step + 1}. {move.player}: {move.text or 'passes'}{_wrong(move.is_legal)}" for move in said),
+            *(
+                f"{step + 1}. {move.player}: {move.text or 'passes'}{'' if move.is_legal else '   (not a legal move)'}"
+                for move in said
+            ),
             board,
         ]
     lines += ["", *(f"{name} got {got:+g}" for name, got in zip(played.players, played.returns, strict=True))]
     return "\n".join(lines)
-
-
-def _wrong(is_legal: bool) -> str:
-    return "" if is_legal else "   (not a legal move)"

@@ -99,8 +99,8 @@ async def run_matches(
     for number in range(max(1, terms.rounds)):
         if terms.rounds:
             before = [game for game in store.games(name) if game.round < number]
-            points, past = points_of(tuple(terms.players), before), _fixtures(before)
-            fixtures = swiss_round(points, past, games=terms.games, seed=terms.seed, number=number)
+            points = points_of(tuple(terms.players), before)
+            fixtures = swiss_round(points, before, games=terms.games, seed=terms.seed, number=number)
         await _play_missing(name, fixtures, store, play, at_once, progress)
     return store.games(name)
 
@@ -152,10 +152,6 @@ async def _play_missing(
     await together([worker() for _ in range(min(at_once, len(left)))], "game")
 
 
-def _fixtures(games: Sequence[PlayedGame]) -> list[Fixture]:
-    return [Fixture(game.players, game.seed, game.round, game.number) for game in games]
-
-
 def round_robin(players: Sequence[str], *, seats: int, games: int, seed: int) -> list[Fixture]:
     """Every `seats` players play each other `games` times: each deal from every seat, so that luck is shared.
 
@@ -169,11 +165,7 @@ def round_robin(players: Sequence[str], *, seats: int, games: int, seed: int) ->
     """
     check_players(players, seats)
     check_games(games, seats)
-    return [
-        Fixture(_turned(among, number), derive_seed(seed, *sorted(among), number // seats), number, number)
-        for number in range(games)
-        for among in combinations(sorted(players), seats)
-    ]
+    return _rounds_of(list(combinations(sorted(players), seats)), games, seed)
 
 
 def gauntlet(challenger: str, others: Sequence[str], *, games: int, seed: int) -> list[Fixture]:
@@ -187,20 +179,20 @@ def gauntlet(challenger: str, others: Sequence[str], *, games: int, seed: int) -
     """
     check_players((challenger, *others), 2)
     check_games(games, 2)
+    return _rounds_of([(challenger, other) for other in others], games, seed)
+
+
+def _rounds_of(groups: Sequence[tuple[str, ...]], games: int, seed: int) -> list[Fixture]:
+    """So many games of each group, each deal from every seat; round r holds the r-th game of all groups."""
     return [
-        Fixture(
-            _turned((challenger, other), number),
-            derive_seed(seed, *sorted((challenger, other)), number // 2),
-            number,
-            number,
-        )
+        Fixture(_turned(among, number), derive_seed(seed, *sorted(among), number // len(among)), number, number)
         for number in range(games)
-        for other in others
+        for among in groups
     ]
 
 
 def swiss_round(
-    points: Mapping[str, float], played: Sequence[Fixture], *, games: int, seed: int, number: int
+    points: Mapping[str, float], played: Sequence[Fixture | PlayedGame], *, games: int, seed: int, number: int
 ) -> list[Fixture]:
     """Round `number` of a Swiss tournament: neighbours in points meet, nobody twice while it can be helped.
 
@@ -269,6 +261,6 @@ def _turned(among: Sequence[str], by: int) -> tuple[str, ...]:
     return (*among[-shift:], *among[:-shift]) if shift else tuple(among)
 
 
-def _rounds(names: Iterable[str], played: Sequence[Fixture]) -> dict[str, int]:
+def _rounds(names: Iterable[str], played: Sequence[Fixture | PlayedGame]) -> dict[str, int]:
     """Name -> rounds in which it played."""
     return {name: len({fixture.round for fixture in played if name in fixture.players}) for name in names}

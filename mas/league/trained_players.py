@@ -26,7 +26,6 @@ from mas.runtime.play import DecisionPoint, look, play_turn, seat_actions, silen
 from mas.runtime.team import TeamRuntime
 from mas.scenarios import build_scenario
 from mas.serving.adapter_files import digest_of
-from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel
 from mas.serving.store import ServingEngine
 from mas.training.base import Note, open_base
@@ -114,12 +113,13 @@ async def seated(run: LoadedRun, prefix: str, base: BaseModel, engine: ServingEn
         CheckpointError, RunDirectoryError: see `saved_adapters`. EngineError: one cannot be published.
     """
     uses = {role: f"{prefix}.{adapter}" for role, adapter in run.setup.sampling_adapters.items() if adapter is not None}
-    found = _adapters(run, base)
+    source = run.source
+    found = initial_adapters(run.setup, base) if source.step == 0 else saved_adapters(source.path, base, source.step)
     adapters = {f"{prefix}.{adapter}": weights for adapter, weights in found.items()}
     async with open_team(run.setup, base, adapters, uses, engine=engine) as session:
         for name in adapters:
             engine.store.freeze(name)
-        yield TeamPlayer(session.runtime, run.own, 0.0 if run.source.is_greedy else None)
+        yield TeamPlayer(session.runtime, run.own, 0.0 if source.is_greedy else None)
 
 
 def run_digest(source: RunSource) -> str:
@@ -172,12 +172,6 @@ async def _open_base(run: LoadedRun, rank: int, note: Note) -> tuple[BaseModel, 
     setup = replace(run.setup, model=model.model_copy(update={"lora": model.lora.model_copy(update={"rank": rank})}))
     base = open_base(setup, note)
     return base, await start_engine(setup.engine, base)
-
-
-def _adapters(run: LoadedRun, base: BaseModel) -> dict[str, AdapterWeights]:
-    if run.source.step == 0:
-        return initial_adapters(run.setup, base)
-    return saved_adapters(run.source.path, base, run.source.step)
 
 
 def load_run(source: RunSource, world: LeagueWorld) -> LoadedRun:

@@ -6,7 +6,7 @@ is started again, and its games are played again. Only finished games are stored
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from mas.league.match import Fixture, PlayedGame
 from mas.league.match_worker import FACTORY, MatchSetup
 from mas.league.players import open_players
 from mas.league.store import LeagueStore
-from mas.league.tournament import Terms, first_fixtures, run_matches
+from mas.league.tournament import PlayMatch, Terms, first_fixtures, run_matches
 from mas.observe.progress import counting
 
 ALONE = WorkerOptions()
@@ -74,26 +74,6 @@ def logs_beside(league: str) -> Path:
     return Path("league.workers") if "://" in league else Path(league).with_suffix(".workers")
 
 
-class MatchWorkers:
-    """Plays fixtures in workers."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-
-    async def play(self, fixture: Fixture) -> PlayedGame:
-        """Play a fixture to its end, again if the worker is lost.
-
-        Raises:
-            ClusterError: it cannot be played, or workers are lost with it; names the game.
-        """
-        what = f"game {fixture.id!r}"
-        try:
-            content = await self._pool.call("play", msgspec.json.encode(fixture), what)
-        except CallFailed as error:
-            raise ClusterError(f"{what} cannot be played: {error}") from error
-        return msgspec.msgpack.decode(content, type=PlayedGame)
-
-
 async def played_by_workers(
     name: str, terms: Terms, store: LeagueStore, world: LeagueWorld, at_once: int, options: WorkerOptions, logs: Path
 ) -> list[PlayedGame]:
@@ -114,10 +94,10 @@ async def played_by_workers(
     count = min(options.workers, left)
     note = partial(Console(stderr=True).print, style="dim", highlight=False, markup=False, soft_wrap=True)
     note(f"{count} match workers start; what they print is in {logs}")
-    async with open_match_workers(count, setup, logs) as workers:
+    async with open_match_workers(count, setup, logs) as play:
         with counting() as counted:
             progress = partial(counted, "games")
-            return await run_matches(name, terms, store, seats, workers.play, at_once=at_once, progress=progress)
+            return await run_matches(name, terms, store, seats, play, at_once=at_once, progress=progress)
 
 
 def _games_left(name: str, terms: Terms, store: LeagueStore, seats: int, at_once: int, options: WorkerOptions) -> int:
@@ -154,32 +134,26 @@ async def _setup(terms: Terms, world: LeagueWorld, options: WorkerOptions) -> Pl
     async with open_players(others, world, print):
         pass  # only for its errors: workers open their own
     keys = {chat_options(source).key_env for source in others.values() if source.startswith(CHAT)}
-    needs = _needs_of(runs, world, options) if runs else RunNeeds()
-    names = sorted(key for key in keys | needs.keys if key is not None)
+    digests, role_keys, threads = _needs_of(runs, world, options) if runs else ({}, set(), 1)
+    names = sorted(key for key in keys | role_keys if key is not None)
     return PlayerSetup(
         MatchSetup(
             game=terms.game,
             players=terms.players,
-            digests=needs.digests,
+            digests=digests,
             trusts_all=trusts_all(),
             directory=str(Path.cwd()),
         ),
         options.model_copy(update={"environment": (*options.environment, *names)}),
-        needs.threads,
+        threads,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RunNeeds:
-    """What players from runs need of a worker. `keys`: variables that hold keys of servers that play roles."""
-
-    digests: Mapping[str, str] = field(default_factory=dict)
-    keys: frozenset[str] = frozenset()
-    threads: int = 1
-
-
-def _needs_of(runs: Mapping[str, RunSource], world: LeagueWorld, options: WorkerOptions) -> RunNeeds:
-    """What runs need of a worker; no model is loaded."""
+def _needs_of(
+    runs: Mapping[str, RunSource], world: LeagueWorld, options: WorkerOptions
+) -> tuple[dict[str, str], set[str], int]:
+    """What players from runs need of a worker: digests, variables that hold keys of servers that play roles, and
+    threads; no model is loaded."""
     from mas.league.trained_players import load_run, run_digest
     from mas.serving.model import device_of
 
@@ -196,13 +170,13 @@ def _needs_of(runs: Mapping[str, RunSource], world: LeagueWorld, options: Worker
             raise ConfigError(f"player {name!r} cannot play in workers: {why}; or play without workers")
         keys |= {*setup.role_keys}
         threads = max(threads, setup.model.threads)
-    digests = {name: run_digest(source) for name, source in runs.items()}
-    return RunNeeds(digests, frozenset(keys), threads)
+    return {name: run_digest(source) for name, source in runs.items()}, keys, threads
 
 
 @asynccontextmanager
-async def open_match_workers(count: int, setup: PlayerSetup, logs: Path) -> AsyncIterator[MatchWorkers]:
-    """Start workers, and end them with the block.
+async def open_match_workers(count: int, setup: PlayerSetup, logs: Path) -> AsyncIterator[PlayMatch]:
+    """Start workers, and end them with the block. What is yielded plays a fixture to its end, again if the worker is
+    lost; it raises ClusterError, which names the game, if the game cannot be played or workers are lost with it.
 
     Raises:
         NoResources: the cluster has no room for all of them; none was started. ClusterError: they cannot be started.
@@ -217,4 +191,14 @@ async def open_match_workers(count: int, setup: PlayerSetup, logs: Path) -> Asyn
             cluster.spawn("match", FACTORY, arguments, cpus=request.cpus, gpus=request.gpus, threads=setup.threads)
             for _ in range(count)
         ]
-        yield MatchWorkers(WorkerPool(cluster, await together(spawns, "spawn")))
+        pool = WorkerPool(cluster, await together(spawns, "spawn"))
+
+        async def play(fixture: Fixture) -> PlayedGame:
+            what = f"game {fixture.id!r}"
+            try:
+                content = await pool.call("play", msgspec.json.encode(fixture), what)
+            except CallFailed as error:
+                raise ClusterError(f"{what} cannot be played: {error}") from error
+            return msgspec.msgpack.decode(content, type=PlayedGame)
+
+        yield play

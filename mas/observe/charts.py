@@ -49,7 +49,7 @@ _PAGE_STYLE = {
     "xtick.labelcolor": _MUTED,
     "ytick.labelcolor": _MUTED,
 }
-_DOCUMENT_STYLE = {**_COMMON_STYLE, "font.size": 9.0}
+DOCUMENT_STYLE = {**_COMMON_STYLE, "font.size": 9.0}
 
 
 def draw_chart(chart: Chart, *, prefix: str, looks: Sequence[int] | None = None) -> str:
@@ -219,7 +219,7 @@ def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: i
     """
     found = (series.name for chart in charts for series in chart.series)
     numbers = {name: number for number, name in enumerate(dict.fromkeys([*names, *found]))}
-    with drawing_style(_DOCUMENT_STYLE):
+    with drawing_style(DOCUMENT_STYLE):
         lines = -(-len(charts) // columns)
         size = (10.0, _HEIGHTS.get(columns, _LOWEST) * lines)
         figure = Figure(figsize=size, layout="constrained", facecolor="white")
@@ -227,9 +227,7 @@ def curves_svg(charts: Sequence[Chart], *, names: Sequence[str] = (), columns: i
             _draw_document_panel(axes, chart, [numbers[series.name] for series in chart.series])
         for axes in figure.axes[len(charts) :]:
             axes.set_axis_off()
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return out.getvalue()
+        return saved_figure(figure, "svg").decode()
 
 
 def draw_file(chart: Chart, *, looks: Sequence[int], kind: str) -> bytes:
@@ -239,16 +237,21 @@ def draw_file(chart: Chart, *, looks: Sequence[int], kind: str) -> bytes:
         looks: the number of each curve's colour and dash.
         kind: `svg`, or `png` with 200 dots an inch.
     """
-    with drawing_style(_DOCUMENT_STYLE):
+    with drawing_style(DOCUMENT_STYLE):
         figure = Figure(figsize=(7.0, 4.2), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
         _draw_document_panel(axes, chart, looks, LIGHT)
         _label_ticks(axes, chart.series)
         for line in axes.lines:
             line.set(marker="o" if np.size(line.get_xdata()) <= _FEW_POINTS else None, markersize=3.5)
-        out = io.BytesIO()
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(out, format=kind, dpi=200, metadata=metadata)
+        return saved_figure(figure, kind)
+
+
+def saved_figure(figure: Figure, kind: str) -> bytes:
+    """A figure as `svg`, or as `png` with 200 dots an inch, without the time and the program that made it."""
+    out = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(out, format=kind, dpi=200, metadata=metadata)
     return out.getvalue()
 
 

@@ -12,47 +12,36 @@ from mas.observe.report_records import Series
 Points = dict[float, float]
 
 
-def curve(name: str, runs: Sequence[Sequence[Mapping[str, Any]]], metric: str, *, x: str = "step") -> Series:
+def curve(
+    name: str,
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    metric: str,
+    *,
+    ended: Sequence[bool] | None = None,
+    x: str = "step",
+) -> Series:
     """Mean of one metric over the seeds, with the band from the least to the greatest and one thin line per seed.
 
-    Only points that every seed has are drawn, so that no mean is over fewer seeds than the next.
+    All points of all runs count, also where their lengths and points differ, such as those over tokens. Between two
+    points of a run its line is straight, and after the last one of a run that has ended it is level: what was trained
+    stays as it is. Nothing is drawn before all runs have begun, nor after the last point of one that goes on.
 
     Args:
         name: of the line.
         runs: per seed what `read_metrics` returns.
         metric: flat name, such as `planner/entropy`.
+        ended: per run whether nothing will come after its last point; None: of all.
         x: flat name of what the x axis counts.
-
-    Raises:
-        ConfigError: no run has that metric, or the seeds share no point.
-    """
-    points = _points_of(runs, metric, x)
-    shared = sorted(set.intersection(*(set(run) for run in points))) if points else []
-    if not shared:
-        raise _no_points(runs, metric, x)
-    return _series(name, shared, [[run[at] for at in shared] for run in points])
-
-
-def joined_curve(
-    name: str, runs: Sequence[Sequence[Mapping[str, Any]]], metric: str, *, ended: Sequence[bool], x: str = "step"
-) -> Series:
-    """As `curve`, for runs of different lengths and points, such as those over tokens: all points of all runs count.
-
-    Between two points of a run its line is straight, and after the last one of a run that has ended it is level: what
-    was trained stays as it is. Nothing is drawn before all runs have begun, nor after the last point of one that goes
-    on.
-
-    Args:
-        ended: per run whether nothing will come after its last point.
 
     Raises:
         ConfigError: no run has that metric, or they have no stretch in common.
     """
-    points = _points_of(runs, metric, x)
+    points = [_points(run, metric, x) for run in runs]
     if not points or not all(points):
         raise _no_points(runs, metric, x)
     first = max(min(run) for run in points)
-    last = min([max(run) for run, over in zip(points, ended, strict=True) if not over] or [math.inf])
+    going = [] if ended is None else [max(run) for run, over in zip(points, ended, strict=True) if not over]
+    last = min(going, default=math.inf)
     xs = sorted({at for run in points for at in run if first <= at <= last})
     if not xs:
         raise _no_points(runs, metric, x)
@@ -78,10 +67,6 @@ def _between(run: Points, at: float) -> float:
         return run[before]
     share = (at - before) / (after - before)
     return run[before] * (1 - share) + run[after] * share
-
-
-def _points_of(runs: Sequence[Sequence[Mapping[str, Any]]], metric: str, x: str) -> list[Points]:
-    return [_points(run, metric, x) for run in runs]
 
 
 def _points(run: Sequence[Mapping[str, Any]], metric: str, x: str) -> Points:

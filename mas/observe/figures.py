@@ -5,12 +5,12 @@ import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from mas.core.errors import RunDirectoryError
 from mas.observe.charts import draw_file
-from mas.observe.files import text_cell, write_directory_atomic
+from mas.observe.files import text_cell, write_directory_atomic, writing
 from mas.observe.report import chart_looks
 from mas.observe.report_records import Chart, Report, figure_names
 
@@ -39,17 +39,16 @@ def write_figures(folder: Path, report: Report) -> Report:
         for kind in ("svg", "png"):
             files[f"{name}.{kind}"] = draw_file(chart, looks=chart_looks(chart, report), kind=kind)
     rows = _rows(report.curves)
-    files[f"{DATA}.csv"] = _csv(rows)
+    files[f"{DATA}.csv"] = csv_table(COLUMNS, rows)
     if has_parquet():
-        files[f"{DATA}.parquet"] = _parquet(rows)
-    try:
+        files[f"{DATA}.parquet"] = parquet_table(COLUMNS, rows, _KINDS)
+    with writing(folder / FOLDER, "."):
         write_directory_atomic(folder / FOLDER, files)
-    except OSError as error:
-        raise RunDirectoryError(f"{folder / FOLDER} cannot be written: {error.strerror or error}.") from error
     return msgspec.structs.replace(report, files=tuple(f"{FOLDER}/{name}" for name in files))
 
 
 _Row = tuple[str, str, str, str, float, float, float | None, float | None]
+_KINDS = (*["string"] * 4, *["double"] * 4)
 
 
 def _rows(charts: Sequence[Chart]) -> list[_Row]:
@@ -74,21 +73,28 @@ def _at(bounds: Sequence[float] | None, number: int) -> float | None:
     return None if bounds is None else float(bounds[number])
 
 
-def _csv(rows: Sequence[_Row]) -> bytes:
+def csv_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    """The rows below the names of the columns, with texts that no spreadsheet takes for formulas."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((*(text_cell(cell) for cell in row[:4]), *row[4:]) for row in rows)
+    writer.writerow(columns)
+    writer.writerows([text_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return text.getvalue().encode()
 
 
-def _parquet(rows: Sequence[_Row]) -> bytes:
+def parquet_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], kinds: Sequence[str] | None = None) -> bytes:
+    """The rows with pyarrow, which must be installed.
+
+    Args:
+        kinds: of the columns, by the names of Arrow's types; None: as the values have them.
+    """
     import pyarrow
     from pyarrow.parquet import write_table
 
-    kinds = [pyarrow.string()] * 4 + [pyarrow.float64()] * 4
-    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
-    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    arrays = [
+        pyarrow.array([row[at] for row in rows], None if kinds is None else pyarrow.type_for_alias(kinds[at]))
+        for at in range(len(columns))
+    ]
     out = io.BytesIO()
-    write_table(pyarrow.table(arrays, names=list(COLUMNS)), out)
+    write_table(pyarrow.table(arrays, names=list(columns)), out)
     return out.getvalue()

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -60,6 +61,22 @@ def text_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_BEGINS_FORMULA) else text
 
 
+@contextmanager
+def writing(what: Path | str, advice: str = "") -> Iterator[None]:
+    """Make an error of the file system in the block a sentence.
+
+    Args:
+        what: is written, at the beginning of the sentence. advice: what to do, at its end.
+
+    Raises:
+        RunDirectoryError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(f"{what} cannot be written: {error.strerror or error}{advice}") from error
+
+
 def check_json_file(path: Path | None) -> None:
     """Refuse, before what takes long, a file that `write_json_file` could not write; None is none, `-` standard output.
 
@@ -84,10 +101,8 @@ def write_json_file(path: Path, content: object) -> None:
         sys.stdout.write(text.decode())
         sys.stdout.flush()
         return
-    try:
+    with writing(path, ". Name another file."):
         write_bytes_atomic(path, text)
-    except OSError as error:
-        raise RunDirectoryError(f"{path} cannot be written: {error.strerror}. Name another file.") from error
 
 
 def write_directory_atomic(path: Path, files: Mapping[str, bytes]) -> None:
@@ -103,8 +118,10 @@ def write_directory_atomic(path: Path, files: Mapping[str, bytes]) -> None:
         ValueError: a name is absolute, empty, or leaves the directory.
         OSError: the parent is missing, read-only or full; `path` is then as it was.
     """
-    for name in files:
-        _check_relative(name)
+    if (wrong := next((name for name in files if not is_relative(name)), None)) is not None:
+        raise ValueError(
+            f"{wrong!r} is no file name inside the directory; use a relative name such as 'planner/a.bin'."
+        )
     temporary = _hidden_sibling(path)
     try:
         _fill_directory(temporary, files)
@@ -161,11 +178,6 @@ def is_relative(name: str) -> bool:
     """Whether a name stands for a file inside a directory, whatever the directory."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts
-
-
-def _check_relative(name: str) -> None:
-    if not is_relative(name):
-        raise ValueError(f"{name!r} is no file name inside the directory; use a relative name such as 'planner/a.bin'.")
 
 
 def _fill_directory(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -252,24 +264,32 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    return list(_parsed(path, path.read_bytes().split(b"\n")))
-
-
-def _parsed(path: Path, raw_lines: list[bytes]) -> Iterator[dict[str, Any]]:
-    for number, raw in enumerate(raw_lines, start=1):
-        if not raw:
-            continue
-        try:
-            line = msgspec.json.decode(raw, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if number == len(raw_lines):
-                return
-            raise RunDirectoryError(
-                f"Line {number} of {path} is damaged ({error}). Delete that line, or restore the file from a copy."
-            ) from error
+    lines = []
+    for number, line in whole_lines(path, path.read_bytes(), "Delete that line, or restore the file from a copy."):
         if not isinstance(line.get("step"), int):
             raise RunDirectoryError(f"Line {number} of {path} has no integer 'step'. Delete that line.")
-        yield line
+        lines.append(line)
+    return lines
+
+
+def whole_lines(path: Path, content: bytes, advice: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The whole lines of a file with their numbers, from 1; a last one that was torn by a kill is left out.
+
+    Args:
+        advice: what to do about a damaged line.
+
+    Raises:
+        RunDirectoryError: a line other than the last does not parse.
+    """
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line:
+                yield number, msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if number == len(lines):
+                return
+            raise RunDirectoryError(f"Line {number} of {path} is damaged ({error}). {advice}") from error
 
 
 def _encoded(line: Mapping[str, object]) -> bytes:

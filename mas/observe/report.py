@@ -11,41 +11,14 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 
 import jinja2
-import msgspec
 from markupsafe import Markup
 
-from mas.core.errors import RunDirectoryError
 from mas.core.naming import agent_of
 from mas.observe.charts import draw_bars, draw_chart, series_colour, series_dash
-from mas.observe.files import write_text_atomic
+from mas.observe.files import write_text_atomic, writing
 from mas.observe.palette import role_numbers
 from mas.observe.progress import format_number
 from mas.observe.report_records import BaselineTable, Chart, Report, Series, figure_names
-
-
-class _Key(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a chart's legend."""
-
-    name: str
-    colour: str
-    dash: str
-    last: str
-
-
-class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart with its picture and legend, and its files beside the page, by their kind in capitals."""
-
-    chart: Chart
-    svg: Markup
-    legend: tuple[_Key, ...]
-    files: Mapping[str, str]
-
-
-class _Tabled(msgspec.Struct, frozen=True, kw_only=True):
-    """A table with the picture of its bars, None without bars."""
-
-    table: BaselineTable
-    svg: Markup | None
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -55,13 +28,9 @@ def write_report(path: Path, report: Report) -> None:
         RunDirectoryError: the page cannot be written there.
     """
     page = render_report(report)
-    try:
+    with writing(f"Report {path}", ". Choose a file in a writable directory."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomic(path, page)
-    except OSError as error:
-        raise RunDirectoryError(
-            f"Report {path} cannot be written: {error.strerror or error}. Choose a file in a writable directory."
-        ) from error
 
 
 def render_report(report: Report) -> str:
@@ -91,13 +60,14 @@ def _named(files: Sequence[str], name: str) -> dict[str, str]:
     return {path.suffix[1:].upper(): str(path) for path in paths if path.stem == name}
 
 
-def _drawn(chart: Chart, prefix: str, looks: Sequence[int], files: Mapping[str, str]) -> _Drawn:
-    legend = tuple(
-        _Key(name=series.name, colour=series_colour(number), dash=series_dash(number), last=_last(series))
+def _drawn(chart: Chart, prefix: str, looks: Sequence[int], files: Mapping[str, str]) -> dict[str, object]:
+    """A chart with its picture and legend, and its files beside the page, by their kind in capitals."""
+    legend = [
+        {"name": series.name, "colour": series_colour(number), "dash": series_dash(number), "last": _last(series)}
         for number, series in zip(looks, chart.series, strict=True)
-    )
-    drawn = draw_chart(chart, prefix=prefix, looks=looks)
-    return _Drawn(chart=chart, svg=Markup(drawn), legend=legend, files=files)
+    ]
+    svg = Markup(draw_chart(chart, prefix=prefix, looks=looks))
+    return {"chart": chart, "svg": svg, "legend": legend, "files": files}
 
 
 def chart_looks(chart: Chart, report: Report) -> list[int]:
@@ -111,11 +81,12 @@ def _last(series: Series) -> str:
     return format_number(series.ys[-1]) if series.ys else ""
 
 
-def _tabled(table: BaselineTable, prefix: str) -> _Tabled:
-    if not table.bars:
-        return _Tabled(table=table, svg=None)
-    svg = draw_bars(table.bars, label=table.bars_label, title=table.title, prefix=prefix)
-    return _Tabled(table=table, svg=Markup(svg))
+def _tabled(table: BaselineTable, prefix: str) -> dict[str, object]:
+    """A table with the picture of its bars, None without bars."""
+    svg = None
+    if table.bars:
+        svg = Markup(draw_bars(table.bars, label=table.bars_label, title=table.title, prefix=prefix))
+    return {"table": table, "svg": svg}
 
 
 def _agent_colours(report: Report) -> dict[str, str]:

@@ -11,7 +11,6 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from mas.core.errors import ConfigError
 from mas.core.records import Line, Scene
 from mas.observe.progress import format_number
 
@@ -59,26 +58,15 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
         return "–" if self.tokens is None else format_number(round(self.tokens))
 
 
-def read_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmResult]]:
-    """Check a study's plain mapping, `{scenario: {arm: {"mean": …, "std": …, "seeds": …, "tokens": …}}}`.
+def _read(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmResult]]:
+    """A study's plain mapping, `{scenario: {arm: {"mean": …, "std": …, "seeds": …, "tokens": …}}}`, as records.
 
     Keys of an arm beyond these are for other readers and left out.
-
-    Raises:
-        ConfigError: an arm has no mean, or a value of the wrong kind; the message names scenario and arm.
     """
-    checked: dict[str, dict[str, ArmResult]] = {}
-    for scenario, arms in results.items():
-        checked[scenario] = {}
-        for arm, values in arms.items():
-            try:
-                checked[scenario][arm] = msgspec.convert(values, ArmResult)
-            except msgspec.ValidationError as error:
-                raise ConfigError(
-                    f"Result of arm {arm!r} in scenario {scenario!r}: {error}. "
-                    "It needs 'mean', and may have 'std', 'seeds' (list or number) and 'tokens'."
-                ) from error
-    return checked
+    return {
+        scenario: {arm: msgspec.convert(values, ArmResult) for arm, values in arms.items()}
+        for scenario, arms in results.items()
+    }
 
 
 def best_arms(arms: Mapping[str, ArmResult]) -> set[str]:
@@ -167,9 +155,6 @@ class BaselineTable(msgspec.Struct, frozen=True, kw_only=True):
         rows: one text per column each.
         best_rows: indices of rows to emphasise.
         bars: drawn beside the table; none draws none. `bars_label` names their axis.
-
-    Raises:
-        ValueError: a row has not one text per column.
     """
 
     title: str
@@ -179,11 +164,6 @@ class BaselineTable(msgspec.Struct, frozen=True, kw_only=True):
     bars: tuple[Bar, ...] = ()
     bars_label: str = "success"
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"Row {row} of table {self.title!r} does not fit its columns {self.columns}.")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,16 +230,14 @@ def figure_names(charts: Sequence[Chart]) -> list[str]:
 def baseline_tables(
     results: Mapping[str, Mapping[str, Any]], *, told: str = SUCCESS, notes: Sequence[str] = ()
 ) -> tuple[BaselineTable, ...]:
-    """One table with bars per scenario of a study's plain mapping; see `mas.observe.report_records.read_results`.
+    """One table with bars per scenario of a study's plain mapping.
 
     Args:
+        results: `{scenario: {arm: {"mean": …, "std": …, "seeds": […] or number, "tokens": …}}}`.
         told: what the numbers are; the best ones are marked of success alone.
-
-    Raises:
-        ConfigError: an arm has no mean, or a value of the wrong kind.
     """
     tables = []
-    for scenario, arms in read_results(results).items():
+    for scenario, arms in _read(results).items():
         best = best_arms(arms) if told == SUCCESS else set()
         rows = ((name, arm.success_text, arm.seeds_text, arm.tokens_text) for name, arm in arms.items())
         bars = (Bar(name=name, mean=arm.mean, std=arm.std, is_best=name in best) for name, arm in arms.items())
@@ -282,10 +260,7 @@ def success_table(results: Mapping[str, Mapping[str, Any]], *, title: str = "", 
 
     Args:
         told: what the numbers are; the best ones are marked of success alone.
-        results: `{scenario: {arm: {"mean": …, "std": …, "seeds": […] or number, "tokens": …}}}`.
-
-    Raises:
-        ConfigError: an arm has no mean, or a value of the wrong kind.
+        results: as of `baseline_tables`.
     """
     marks = "; bold: best of the scenario" if told == SUCCESS else ""
     table = Table(title=title or told, caption=f"mean ± standard deviation over seeds{marks}")
@@ -293,7 +268,7 @@ def success_table(results: Mapping[str, Mapping[str, Any]], *, title: str = "", 
         table.add_column(column, overflow="fold")
     for column in (told, "seeds", "tokens"):
         table.add_column(column, justify="right")
-    for scenario, arms in read_results(results).items():
+    for scenario, arms in _read(results).items():
         best = best_arms(arms) if told == SUCCESS else set()
         table.add_section()
         for number, (name, arm) in enumerate(arms.items()):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from mas.core.errors import RunDirectoryError
+from mas.observe.files import whole_lines
 
 SPANS_NAME = "spans.jsonl"
 DROPPED = "masDroppedSpans"
@@ -66,37 +67,26 @@ def read_spans(paths: Sequence[Path]) -> SpanLog:
     dropped = 0
     for path in dict.fromkeys(path / SPANS_NAME if path.is_dir() else path for path in paths):
         highest = 0
-        for number, message in _messages(path):
+        for number, message in whole_lines(path, _content(path), "Delete that line."):
             try:
                 highest = max(highest, message.get(DROPPED, 0))
                 spans |= {(span.trace, span.id): span for span in _spans(message)}
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise _damaged(path, number, f"no spans: {error!r}") from error
+                raise RunDirectoryError(
+                    f"Line {number} of {path} is damaged (no spans: {error!r}). Delete that line."
+                ) from error
         dropped += highest
     return SpanLog(spans=tuple(sorted(spans.values(), key=lambda span: span.begin_ns)), dropped=dropped)
 
 
-def _messages(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Whole lines with their numbers, from 1."""
+def _content(path: Path) -> bytes:
     try:
-        lines = path.read_bytes().split(b"\n")
+        return path.read_bytes()
     except OSError as error:
         raise RunDirectoryError(
             f"{path} cannot be read: {error.strerror or error}. `mas run --trace DIR` writes a {SPANS_NAME} to DIR, "
             "`mas train trace.every=10` to its run directory."
         ) from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            if line:
-                yield number, msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            if number == len(lines):
-                return  # torn by a kill
-            raise _damaged(path, number, str(error)) from error
-
-
-def _damaged(path: Path, number: int, cause: str) -> RunDirectoryError:
-    return RunDirectoryError(f"Line {number} of {path} is damaged ({cause}). Delete that line.")
 
 
 def _spans(message: Mapping[str, Any]) -> Iterator[SpanRecord]:

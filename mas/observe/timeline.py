@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mas.core.errors import RunDirectoryError
 from mas.core.printable import printable
-from mas.observe.files import write_text_atomic
+from mas.observe.files import write_text_atomic, writing
 from mas.observe.span_records import SpanEvent, SpanRecord
 
 _MISSING = "(missing)"
@@ -207,13 +206,9 @@ def write_page(path: Path, traces: Sequence[Trace], *, dropped: int, most: int) 
     Raises:
         RunDirectoryError: the page cannot be written there.
     """
-    try:
+    with writing(f"Timeline {path}", ". Choose a file in a writable directory."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomic(path, render_page(traces, dropped=dropped, most=most))
-    except OSError as error:
-        raise RunDirectoryError(
-            f"Timeline {path} cannot be written: {error.strerror or error}. Choose a file in a writable directory."
-        ) from error
 
 
 def render_page(traces: Sequence[Trace], *, dropped: int = 0, most: int = 0) -> str:

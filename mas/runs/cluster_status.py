@@ -74,7 +74,7 @@ def show_status(
         raise typer.Exit(1)
 
 
-def run_status(run: Path, now: Callable[[], float] = time.time) -> ClusterRunStatus:
+def run_status(run: Path) -> ClusterRunStatus:
     """What the file of a run says, and whether its process runs.
 
     Raises:
@@ -89,7 +89,7 @@ def run_status(run: Path, now: Callable[[], float] = time.time) -> ClusterRunSta
     if state == "gone":
         found = read_status(run)  # it may have ended since
         state = "ended" if found.ended else state
-    return ClusterRunStatus(run_dir=str(run), state=state, age_s=max(now() - found.written_s, 0.0), cluster=found)
+    return ClusterRunStatus(run_dir=str(run), state=state, age_s=max(time.time() - found.written_s, 0.0), cluster=found)
 
 
 def watch_status(

@@ -9,11 +9,10 @@ with `--trust`. Whoever wants a team with code can download the repository by ot
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import typer
 
@@ -129,7 +128,8 @@ def _download(source: HubSource, folder: Path, note: Note) -> None:
     assert source.revision is not None
     with asking(f"{source} cannot be listed"):
         listed = open_hub().list_repo_tree(source.repository, recursive=True, revision=source.revision)
-        sizes = dict(islice(_sized(listed), _MOST_FILES + 1))
+        files = ((entry.path, entry.size) for entry in listed if hasattr(entry, "size"))
+        sizes = dict(islice(files, _MOST_FILES + 1))
     wanted = wanted_files(source, sizes)
     total = sum(wanted.values())
     note(f"{source}: downloading {len(wanted)} files, {total / 1e6:.1f} MB")
@@ -140,11 +140,6 @@ def _download(source: HubSource, folder: Path, note: Note) -> None:
         path = folder / name
         if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
             raise HubError(f"{source}: {name!r} did not come as the hub lists it, a file of {size} bytes")
-
-
-def _sized(entries: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    """Names and sizes of the files in a listing."""
-    return ((entry.path, entry.size) for entry in entries if hasattr(entry, "size"))
 
 
 def wanted_files(source: HubSource, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -24,13 +24,13 @@ import yaml
 from mas.config.access import CONFIG_FILE, PLAYS, TEAM_FILE, accesses_of, class_access, is_of_mas, team_accesses
 from mas.config.options import SMOLLM2, TINY, Config
 from mas.config.stored_run import load_run_config
-from mas.core.errors import ConfigError, HubError, RunDirectoryError
+from mas.core.errors import ConfigError, HubError
 from mas.core.host import cache_directory
 from mas.core.team import TeamSpec
 from mas.core.version import VERSION
 from mas.observe.charts import curves_svg
 from mas.observe.curves import curve
-from mas.observe.files import write_directory_atomic
+from mas.observe.files import write_directory_atomic, writing
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart
 from mas.runs.hub_client import asking, check_login, check_repository, open_hub, without_token
@@ -49,13 +49,12 @@ _SHORTEST_SECRET = 8
 """Characters of a variable's value from which on it is looked for in what is published."""
 
 
-def export_team(run: Path, out: Path, overrides: Sequence[str] = (), repository: str = "") -> None:
+def export_team(run: Path, out: Path, overrides: Sequence[str] = ()) -> None:
     """Write the folder of a run's team, as of its latest checkpoint, with its model card. No request is sent.
 
     Args:
         out: a new directory, or an empty one.
         overrides: of what plays, put over the run's configuration, such as `scenario.options.reward=null`.
-        repository: ORG/NAME, for the commands of the card; empty: the card names the folder.
 
     Raises:
         ConfigError: something is in `out` already, or the team cannot do without code, or a file would hold a path or a
@@ -65,12 +64,10 @@ def export_team(run: Path, out: Path, overrides: Sequence[str] = (), repository:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already and not empty: choose another directory with --out")
-    try:
-        files = team_files(run, list(overrides), repository, None)
+    with writing(out):
+        files = team_files(run, list(overrides), "", None)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_directory_atomic(out, files)
-    except OSError as error:
-        raise RunDirectoryError(f"{out} cannot be written: {error.strerror}") from error
 
 
 def publish_team(run: Path, repository: str, *, overrides: Sequence[str] = (), is_public: bool = False) -> str:
@@ -112,6 +109,7 @@ def team_files(run: Path, overrides: list[str], repository: str, api: Any) -> di
     """Name -> content of every file of the folder.
 
     Args:
+        repository: ORG/NAME, for the commands of the card; empty: the card names the folder.
         api: the hub's client, which is asked for the license of the base; None: nobody is asked.
 
     Raises:
@@ -128,7 +126,8 @@ def team_files(run: Path, overrides: list[str], repository: str, api: Any) -> di
     files = {name: _with_base(content, base) for name, content in learned.items()}
     files[CONFIG_FILE] = yaml.safe_dump(plain.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode()
     files[TEAM_FILE] = _team_text(setup.team)
-    published = Published(format=FORMAT, mas=VERSION, base=base, files={name: _sum(files[name]) for name in files})
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    published = Published(format=FORMAT, mas=VERSION, base=base, files=sums)
     files[PUBLISHED] = msgspec.json.format(msgspec.json.encode(published), indent=1) + b"\n"
     lines = [line for line in read_metrics(run / "metrics.jsonl") if step is None or line["step"] <= step]
     svg = _curve(lines, setup)
@@ -150,10 +149,6 @@ def team_files(run: Path, overrides: list[str], repository: str, api: Any) -> di
     files |= {"README.md": model_card(facts).encode()} | ({} if svg is None else {"learning_curve.svg": svg.encode()})
     _check_nothing_private(files, run)
     return files
-
-
-def _sum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _team_text(team: TeamSpec) -> bytes:

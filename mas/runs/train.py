@@ -130,7 +130,8 @@ def train_in_directory(
 def _with_base(
     config: Config, setup: TrainSetup, console: Console, *, resume: bool, is_here: bool
 ) -> tuple[BaseModel | None, Config, TrainSetup]:
-    """The base that adapters are trained on, and both settings with the step at which `train.start` is now.
+    """The base that adapters are trained on (None where a server elsewhere has it, and no adapter is trained), and both
+    settings with the step at which `train.start` is now.
 
     Refuses another team than the run's, processes that want more GPUs than there are, first adapters that do not fit
     the base, and an engine that lacks what it needs. A server cannot say what room it has, so what it needs is printed.
@@ -139,7 +140,11 @@ def _with_base(
     has_checkpoints = bool(list_checkpoints(path / "checkpoints"))
     if has_checkpoints:
         _check_team(path / TEAM_FILE, setup.team)
-    base, config = _base(setup, console), _with_start(config, path, resume=resume)
+    base = None
+    if not setup.is_served_elsewhere:
+        note = partial(console.print, style="dim", highlight=False, markup=False, soft_wrap=True)
+        base = open_base(setup, note, is_trained=True, rank=0)
+    config = _with_start(config, path, resume=resume)
     setup = setup.with_start(config.train.start)
     if base is not None:
         _check_gpus(config, base)
@@ -211,14 +216,6 @@ def _print_end(path: Path, outcome: TrainingOutcome, console: Console, *, was_fi
         console.print(f"sampled ahead, not learned from: {tokens:,} tokens", style="dim", highlight=False, markup=False)
     if spent := shares_text(read_metrics(path / "metrics.jsonl")):
         console.print(f"time {spent}", style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def _base(setup: TrainSetup, console: Console) -> BaseModel | None:
-    """The base that adapters are trained on; None where a server elsewhere has it, and no adapter is trained."""
-    if setup.is_served_elsewhere:
-        return None
-    note = partial(console.print, style="dim", highlight=False, markup=False, soft_wrap=True)
-    return open_base(setup, note, is_trained=True, rank=0)
 
 
 def _opened(config: Config, *, resume: bool) -> AbstractContextManager[RunDirectory]:

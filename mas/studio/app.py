@@ -1,8 +1,13 @@
-"""The studio as an application, put together from its route modules."""
+"""The studio as an application, put together from its route modules, and served on an address."""
 
-from collections.abc import Callable
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -14,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from mas.core.errors import MasError
 from mas.endpoint.address import LOCAL
 from mas.endpoint.limits import ConnectionGate
+from mas.endpoint.server import running
 from mas.studio import compare, downloads, league_pages, overview, player, teams
 from mas.studio.runs import Runs
 from mas.studio.site import FOLDER, Guard, Studio
@@ -84,3 +90,37 @@ def build_app(
 
 def _file(path: Path) -> Callable[[Request], Response]:
     return lambda request: FileResponse(path)
+
+
+def serve(
+    places: Sequence[Path],
+    listener: socket.socket,
+    hosts: frozenset[str],
+    key: str | None,
+    served: str | None = None,
+    *,
+    plays: bool = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM comes.
+
+    Args:
+        places: of `Runs`; the others: of `build_app`.
+
+    Raises:
+        ConfigError: `served` is no address of this machine.
+    """
+    runs, console = Runs(places), Console()
+
+    async def serving() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        app = build_app(runs, hosts=hosts, key=key, served=served, plays=plays)
+        async with running(app, listener, drain_s=1.0) as address:
+            count = len(runs.all())
+            said = f"studio of {count} {'run' if count == 1 else 'runs'}: {address}\nCtrl-C ends it"
+            console.print(Text(said), soft_wrap=True)
+            await stopped.wait()
+
+    asyncio.run(serving())

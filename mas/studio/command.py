@@ -44,6 +44,6 @@ def studio(
 
     key = os.environ.get("MAS_API_KEY") or None
     with bind(host, port, has_key=key is not None) as listener:
-        from mas.studio.serving import serve
+        from mas.studio.app import serve
 
         serve(places or _USUAL, listener, known_hosts(host), key, served, plays=play)

@@ -16,7 +16,7 @@ from mas.studio.metric_meanings import Meaning, meaning_of
 from mas.studio.overview import JSON, Drawn
 from mas.studio.run_summary import row_of
 from mas.studio.runs import StudioRun
-from mas.studio.seed_groups import MeanLine, SeedGroup, mean_line, seed_groups
+from mas.studio.seed_groups import SeedGroup, mean_line, seed_groups
 from mas.studio.site import Link, Studio
 
 MOST_RUNS = 24
@@ -96,9 +96,9 @@ def compared(groups: Sequence[SeedGroup], columns: Mapping[StudioRun, MetricColu
             measured = SeedGroup(tuple(run for run in group.runs if columns[run].points(metric)))
             of = [columns[run] for run in measured.runs]
             spent = [_tokens(one, metric) for one in of] if is_over_tokens else None
-            mean = mean_line(of, metric, spent) if of else MeanLine((), ())
-            if mean.points:
-                lines.append(line_of(measured.name, number, mean.points, mean.band if len(of) > 1 else ()))
+            points, band = mean_line(of, metric, spent) if of else ([], [])
+            if points:
+                lines.append(line_of(measured.name, number, points, band if len(of) > 1 else ()))
         text = meaning.text
         if any(line.lows for line in lines):
             text = f"{text}. {_BANDS}" if text else _BANDS

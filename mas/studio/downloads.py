@@ -3,22 +3,21 @@
 import csv
 import io
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from mas.core.errors import ConfigError
+from mas.observe.figures import has_parquet, parquet_table
+from mas.observe.files import text_cell
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.site import Studio
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def routes(studio: Studio) -> list[Route]:
     """`/runs/{run}/metrics.csv` and `/runs/{run}/metrics.parquet`."""
-    studio.templates.globals["HAS_PARQUET"] = find_spec("pyarrow") is not None
+    studio.templates.globals["HAS_PARQUET"] = has_parquet()
 
     def as_csv(request: Request) -> Response:
         run = studio.run_of(request)
@@ -50,7 +49,7 @@ def csv_lines(columns: MetricColumns) -> Iterator[str]:
     steps, by_name = _table(columns)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["step", *(f"'{name}" if name.startswith(_FORMULA) else name for name in by_name)])
+    writer.writerow(["step", *map(text_cell, by_name)])
     for step in steps:
         yield text.getvalue()
         text.seek(0)
@@ -65,15 +64,8 @@ def parquet(columns: MetricColumns) -> bytes:
     Raises:
         ConfigError: pyarrow is not installed.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigError("Parquet needs pyarrow: pip install 'mas[data]', or take the CSV file") from error
+    if not has_parquet():
+        raise ConfigError("Parquet needs pyarrow: pip install 'mas[data]', or take the CSV file")
     steps, by_name = _table(columns)
-    table = {"step": pyarrow.array(steps, pyarrow.int64())}
-    for name, values in by_name.items():
-        table[name] = pyarrow.array([values.get(step) for step in steps], pyarrow.float64())
-    target = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(list(table.values()), names=list(table)), target)
-    return bytes(target.getvalue())
+    rows = [(step, *(values.get(step) for values in by_name.values())) for step in steps]
+    return parquet_table(["step", *by_name], rows, ["int64", *["double"] * len(by_name)])

@@ -5,9 +5,9 @@ There are two sources. `turns/` (`train.record_every`) has every turn of some st
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -35,8 +35,6 @@ SOURCES: Mapping[Source, str] = {
     "other": "other",
 }
 _SAMPLED: Mapping[str, Source] = {"training": "training", "greedy": "greedy", "sampled": "sampled"}
-_RUNS = 8
-"""Runs whose indexes are kept."""
 _OUTLINES = 64
 _T = TypeVar("_T")
 
@@ -90,7 +88,7 @@ class _SampleHead(msgspec.Struct, frozen=True):
     lines: tuple[_Speaker, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Listed:
     """One episode of the list.
 
@@ -193,7 +191,7 @@ class RunEpisodes:
         self._lock = threading.Lock()
         self._samples: LineIndex[_SampleHead] = LineIndex(run.path / "samples.jsonl", b"", _read(_SampleHead))
         self._turns: dict[int, LineIndex[_Headed]] = {}
-        self._outlines: OrderedDict[tuple[object, ...], Outline] = OrderedDict()
+        self._outlines = lru_cache(_OUTLINES)(self._outlined)
         self._state: object = None
         self.listed: Sequence[Listed] = ()
         self.unreadable = 0
@@ -212,7 +210,7 @@ class RunEpisodes:
             state = [(file.path, file.version) for file in files]
             if state != self._state:
                 self._state = state
-                self._outlines.clear()
+                self._outlines.cache_clear()
                 self.listed = _numbered(sorted(self._all(), key=lambda one: (-one.head.step, not one.is_whole)))
                 self.unreadable = sum(file.unreadable for file in files)
                 self.is_cut = any(file.is_cut for file in files)
@@ -223,16 +221,10 @@ class RunEpisodes:
 
     def outline(self, one: Listed) -> Outline:
         """What an episode consists of."""
-        key = (one.file.path, one.file.version, one.first, one.behind)
-        with self._lock:
-            found = self._outlines.get(key)
-        if found is None:
-            found = self._recorded(one) if one.is_whole else self._sampled(one)
-            with self._lock:
-                self._outlines[key] = found
-                while len(self._outlines) > _OUTLINES:
-                    self._outlines.popitem(last=False)
-        return found
+        return self._outlines(one)
+
+    def _outlined(self, one: Listed) -> Outline:
+        return self._recorded(one) if one.is_whole else self._sampled(one)
 
     def decision(self, one: Listed, outline: Outline, step: EpisodeStep) -> RecordedDecision | None:
         """One step with its texts; None: its line cannot be read. A line of text has one candidate without numbers."""
@@ -328,24 +320,6 @@ class RunEpisodes:
         more = _decoded(one.file.lines(one.first, one.behind), _More) or _More()
         steps = _spoken(more.lines, self._role_of(), is_heard=False)
         return Outline(steps=steps, scenes=more.scenes, lines=more.lines)
-
-
-class EpisodeIndexes:
-    """The episodes of the runs that were asked for last."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, RunEpisodes] = OrderedDict()
-
-    def of(self, run: StudioRun) -> RunEpisodes:
-        """Those of a run, as they are now."""
-        with self._lock:
-            found = self._known.setdefault(run.key, RunEpisodes(run))
-            self._known.move_to_end(run.key)
-            while len(self._known) > _RUNS:
-                self._known.popitem(last=False)
-        found.update()
-        return found
 
 
 def _read(kind: type[_T]) -> Callable[[bytes], _T]:

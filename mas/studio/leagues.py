@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,10 +139,7 @@ class Leagues:
             with self._lock:
                 self._rows[league.key] = kept
         ago = rough_time(max(time.time() - league.changed_s, 0))
-        row = kept[1]
-        return LeagueRow(
-            league=league, tournaments=row.tournaments, members=row.members, changed=f"{ago} ago", problem=row.problem
-        )
+        return replace(kept[1], league=league, changed=f"{ago} ago")
 
     def table(
         self, league: LeagueFile, store: "LeagueStore", tournament: str, order: str | None = None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +14,13 @@ from starlette.routing import Route
 
 from mas.core.naming import agent_of
 from mas.observe.turn_records import CandidateTurn, RecordedDecision
-from mas.studio.episodes import SOURCES, EpisodeIndexes, EpisodeStep, Filter, Listed, RunEpisodes
+from mas.studio.episodes import SOURCES, EpisodeStep, Filter, Listed, RunEpisodes
 from mas.studio.paging import page_of, query_of
 from mas.studio.runs import StudioRun
 from mas.studio.site import Link, Studio
 
+_RUNS = 8
+"""Runs whose indexes of episodes are kept."""
 _NEAR = 30
 """Steps before and after the current one that have a link."""
 _COMPARED = 16
@@ -28,6 +31,8 @@ _TEXT = 20_000
 """Characters of a text that are shown."""
 BOUNDS = (0.1, 0.3, 0.6, 0.9)
 """Where the five classes of probabilities end."""
+LEVELS = [f"{low:.0%} – {high:.0%}" for low, high in pairwise([0.0, *BOUNDS, 1.0])]
+"""Their legend, from unlikely to likely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +83,16 @@ class ShownCandidate:
 def routes(studio: Studio) -> list[Route]:
     """`/runs/{run}/episodes`, `…/episodes/{key}`, and how many there are, for pages that wait for more."""
     studio.run_links.append(Link("Episodes", "/episodes"))
-    indexes = EpisodeIndexes()
+    kept = lru_cache(_RUNS)(RunEpisodes)
+
+    def episodes_of(run: StudioRun) -> RunEpisodes:
+        found = kept(run)
+        found.update()
+        return found
 
     def every(request: Request) -> Response:
         run = studio.run_of(request)
-        found = indexes.of(run)
+        found = episodes_of(run)
         wanted = filter_of(request.query_params)
         listed = [one for one in found.listed if wanted.has(one)]
         page = page_of(request.query_params.get("page", ""), len(listed))
@@ -102,11 +112,11 @@ def routes(studio: Studio) -> list[Route]:
         )
 
     def count(request: Request) -> Response:
-        return JSONResponse({"count": len(indexes.of(studio.run_of(request)).listed)})
+        return JSONResponse({"count": len(episodes_of(studio.run_of(request)).listed)})
 
     def one(request: Request) -> Response:
         run = studio.run_of(request)
-        found = indexes.of(run)
+        found = episodes_of(run)
         listed = found.find(request.path_params["key"])
         if listed is None:
             raise HTTPException(404, "this episode is not there any more: a run that goes on records its steps anew")
@@ -168,7 +178,7 @@ def _stage(run: StudioRun, found: RunEpisodes, listed: Listed, wanted: str) -> d
         "siblings": _siblings(found, listed),
         "look": lambda name: looks.get(agent_of(name), 7) % 8,
         "sources": SOURCES,
-        "levels": _levels(),
+        "levels": LEVELS,
     }
 
 
@@ -228,9 +238,3 @@ def _token(one: CandidateTurn, place: int) -> ShownToken:
         label = f"probability {probability:.1%}, log-probability {logprob:.3f}"
     what = repr(text[:40]) if text else "no text of its own (an end, or a part of a character)"
     return ShownToken(text=seen, level=level, label=f"token {place + 1}: {what}, {label or 'probability not recorded'}")
-
-
-def _levels() -> Sequence[str]:
-    """The legend, from unlikely to likely."""
-    edges = [0.0, *BOUNDS, 1.0]
-    return [f"{low:.0%} – {high:.0%}" for low, high in pairwise(edges)]

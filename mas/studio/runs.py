@@ -16,7 +16,7 @@ from mas.config.plain_values import read_stored
 from mas.config.trust import check_links
 from mas.core.errors import MasError, RunDirectoryError
 from mas.core.team import TeamSpec
-from mas.observe.metrics import read_metrics
+from mas.observe.palette import role_numbers
 from mas.studio.metric_columns import MetricColumns
 from mas.studio.run_status import RunStatus, status_of
 
@@ -92,7 +92,7 @@ class StudioRun:
         """The number of each role's and agent's colour, as in the report: `series-N` with N modulo eight."""
         team = self.team
         members = {} if team is None else team.members()
-        roles = {role: number for number, role in enumerate(dict.fromkeys(members.values()))}
+        roles = role_numbers(members)
         return roles | {agent: roles[role] for agent, role in members.items()}
 
     def columns(self) -> MetricColumns:
@@ -116,14 +116,6 @@ class StudioRun:
         """
         return status_of(self.path, self.option, self.columns(), self.file(METRICS_FILE))
 
-    def lines(self) -> Sequence[Mapping[str, Any]]:
-        """The lines of `metrics.jsonl`, oldest first, each with its `step`.
-
-        Raises:
-            RunDirectoryError, TrustError: as `file`; a line other than the last does not parse.
-        """
-        return read_metrics(self.file(METRICS_FILE))
-
 
 class Runs:
     """All runs below some folders, found again whenever they are asked for.
@@ -140,7 +132,8 @@ class Runs:
     def all(self) -> list[StudioRun]:
         """Every run that is there now, by name."""
         with self._lock:
-            found = dict(self._find())
+            there = ((path, name) for path, name in folders_below(self.places) if (path / CONFIG_FILE).is_file())
+            found = dict(islice(there, _MOST))
             self._known = {
                 str(path): self._known.get(str(path)) or StudioRun(path, name) for path, name in found.items()
             }
@@ -151,9 +144,6 @@ class Runs:
         with self._lock:
             known = {run.key: run for run in self._known.values()}
         return known.get(key) or next((run for run in self.all() if run.key == key), None)
-
-    def _find(self) -> list[tuple[Path, str]]:
-        return list(islice((one for one in folders_below(self.places) if (one[0] / CONFIG_FILE).is_file()), _MOST))
 
 
 def folders_below(places: Sequence[Path]) -> Iterator[tuple[Path, str]]:

@@ -49,16 +49,14 @@ def seed_groups(runs: Sequence[StudioRun]) -> list[SeedGroup]:
     return [SeedGroup(tuple(group)) for group in groups.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class MeanLine:
-    """N points, and of each the least and the greatest value of a single run."""
-
-    points: Sequence[tuple[float, float]]
-    band: Sequence[tuple[float, float]]
+Pairs = list[tuple[float, float]]
 
 
-def mean_line(columns: Sequence[MetricColumns], metric: str, tokens: Sequence[Mapping[int, float]] | None) -> MeanLine:
-    """The mean of a metric at the steps at which every run has a value.
+def mean_line(
+    columns: Sequence[MetricColumns], metric: str, tokens: Sequence[Mapping[int, float]] | None
+) -> tuple[Pairs, Pairs]:
+    """The mean of a metric at the steps at which every run has a value: N points, and of each the least and the
+    greatest value of a single run.
 
     Args:
         tokens: of each run, step -> tokens spent by then: the place of a point is their mean. None: it is the step.
@@ -67,10 +65,8 @@ def mean_line(columns: Sequence[MetricColumns], metric: str, tokens: Sequence[Ma
     steps = sorted(set(values[0]).intersection(*values[1:]))
     rows = [[one[step] for one in values] for step in steps]
     places = [float(step) if tokens is None else _mean([spent[step] for spent in tokens]) for step in steps]
-    return MeanLine(
-        [(place, _mean(row)) for place, row in zip(places, rows, strict=True)],
-        [(min(row), max(row)) for row in rows],
-    )
+    points = [(place, _mean(row)) for place, row in zip(places, rows, strict=True)]
+    return points, [(min(row), max(row)) for row in rows]
 
 
 def _mean(values: Sequence[float]) -> float:

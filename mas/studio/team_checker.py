@@ -160,11 +160,11 @@ class TeamChecker:
     """The other process, started with the first question and again after it was killed; it ends with this object.
 
     Args:
-        check_s: seconds that one answer may take; start_s: and the start of the process.
+        check_s: seconds that one answer may take.
     """
 
-    def __init__(self, *, check_s: float = _CHECK_S, start_s: float = _START_S) -> None:
-        self._check_s, self._start_s = check_s, start_s
+    def __init__(self, *, check_s: float = _CHECK_S) -> None:
+        self._check_s = check_s
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize[..., TeamChecker] | None = None
@@ -195,7 +195,7 @@ class TeamChecker:
             stderr=subprocess.DEVNULL,
         )
         self._finalizer = weakref.finalize(self, _kill, process)
-        self._next_line(process, self._start_s)
+        self._next_line(process, _START_S)
         return process
 
     def _end(self) -> None:

@@ -15,6 +15,7 @@ from mas.core.naming import local_name
 from mas.core.team import DONE, START, EdgeSpec, TeamSpec
 from mas.graph.layout import GraphLayout, place
 from mas.graph.wiring import drawn_edges, edge_label, edge_text, gates, join_label
+from mas.observe.palette import role_numbers
 
 SERIES = 8
 """Colours of the palette; the ninth role has the first one again."""
@@ -53,7 +54,7 @@ class _Picture:
 def role_colours(spec: TeamSpec) -> dict[str, int]:
     """Agent -> the number of its role's colour, as in every chart and conversation: the role's place in the team."""
     members = spec.members()
-    number = {role: place for place, role in enumerate(dict.fromkeys(members.values()))}
+    number = role_numbers(members)
     return {agent: number[role] % SERIES for agent, role in members.items()}
 
 

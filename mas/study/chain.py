@@ -216,18 +216,10 @@ class _ChainPlay:
         cost: Mapping[str, Any] | None = None,
     ) -> Evaluation:
         """Play an arm greedily and sampled, and return the second."""
-        greedy, sampled = run_blocking(self._both(setup, adapters, adapter_of))
+        tasks, seed = self.chain.eval_tasks, self.chain.seed
+        greedy, sampled = run_blocking(evaluate_both(setup, self.base, tasks, seed, adapters, adapter_of))
         self._add(arm, greedy, sampled, **(cost or {}))
         return sampled
-
-    async def _both(
-        self, setup: Setup, adapters: Mapping[str, AdapterWeights], adapter_of: Mapping[str, str] | None
-    ) -> tuple[Evaluation, Evaluation]:
-        tasks, seed = self.chain.eval_tasks, self.chain.seed
-        async with open_team(setup, self.base, adapters, adapter_of) as session:
-            greedy = await evaluate(session.runtime, self.scenario, tasks, temperature=0.0, seed=seed)
-            sampled = await evaluate(session.runtime, self.scenario, tasks, temperature=None, seed=seed)
-        return greedy, sampled
 
     def _add(self, arm: str, greedy: Evaluation, sampled: Evaluation, **cost: Any) -> None:
         tasks = len(sampled.episodes)
@@ -244,6 +236,20 @@ class _ChainPlay:
         )
         self.runs.append(run)
         self.note(describe(run))
+
+
+async def evaluate_both(
+    setup: Setup,
+    base: BaseModel,
+    tasks: int,
+    seed: int,
+    adapters: Mapping[str, AdapterWeights],
+    adapter_of: Mapping[str, str] | None = None,
+) -> tuple[Evaluation, Evaluation]:
+    """Play held-out tasks greedily and sampled."""
+    async with open_team(setup, base, adapters, adapter_of) as session:
+        greedy = await evaluate(session.runtime, setup.scenario, tasks, temperature=0.0, seed=seed)
+        return greedy, await evaluate(session.runtime, setup.scenario, tasks, temperature=None, seed=seed)
 
 
 def describe(run: ArmRun) -> str:

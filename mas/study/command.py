@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mas.core.errors import ConfigError, RunDirectoryError
-from mas.observe.files import write_text_atomic
+from mas.core.errors import ConfigError
+from mas.observe.files import write_text_atomic, writing
 from mas.observe.trust_option import Trust
-from mas.study.options import ABLATION, StudyOptions, ablation, load_study
-from mas.study.protocol import is_protocol, load_protocol
+from mas.study.options import ABLATION, StudyOptions, ablation, load_study, read_preset
+from mas.study.protocol import ProtocolOptions, is_protocol
 
 _COLUMNS = 3
 
@@ -50,10 +50,8 @@ def curves(
     runs = [read_run(place) for place in places]
     charts = learning_curves(runs, metric=metric, x=x)
     names = tuple(dict.fromkeys(run.team for run in runs))
-    try:
+    with writing(out, ". Choose another --out."):
         write_text_atomic(out, curves_svg(charts, names=names, columns=min(columns, len(charts))))
-    except OSError as error:
-        raise RunDirectoryError(f"{out} cannot be written: {error.strerror}. Choose another --out.") from error
     for run in runs:
         if not run.is_over:
             typer.echo(f"{run.path} has not ended: step {run.lines[-1]['step']}; its series is drawn so far", err=True)
@@ -103,7 +101,7 @@ def _protocol(
 
     if overrides or seeds is not None:
         raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
-    options, lanes = load_protocol(name), workers or os.cpu_count() or 1
+    options, lanes = read_preset(name, ProtocolOptions), workers or os.cpu_count() or 1
     if is_plan:
         typer.echo(printed_plan(out, options, lanes), nl=False)
         return

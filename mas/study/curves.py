@@ -4,10 +4,10 @@ Runs of one scenario with other options are another panel, and runs of one team 
 mean is over runs that were trained in different ways. Free of torch.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError, RunDirectoryError
 from mas.core.naming import did_you_mean
 from mas.core.records import Cost
 from mas.core.seeds import digest
-from mas.observe.curves import joined_curve
+from mas.observe.curves import curve
 from mas.observe.metrics import read_metrics
 from mas.observe.report_records import Chart, Series
 
@@ -43,7 +43,6 @@ _TEAM = "algorithm.team"
 _SHARE = (-0.02, 1.02)
 
 Settings = Mapping[str, str]
-_T = TypeVar("_T")
 
 
 class CurveRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,13 +128,13 @@ def _series(name: str, scenario: str, runs: Sequence[CurveRun], metric: str, x: 
     for run in ordered:
         _check_metric(run, metric, x)
     over = [run.is_over for run in ordered]
-    return joined_curve(name, [run.lines for run in ordered], metric, ended=over, x=x)
+    return curve(name, [run.lines for run in ordered], metric, ended=over, x=x)
 
 
 def _check_metric(run: CurveRun, metric: str, x: str) -> None:
     """Raise the error that names the run."""
     try:
-        joined_curve("", [run.lines], metric, ended=[run.is_over], x=x)
+        curve("", [run.lines], metric, x=x)
     except ConfigError as error:
         raise ConfigError(f"{run.path}: {error}") from None
 
@@ -144,20 +143,16 @@ def _labelled(
     runs: Sequence[CurveRun], name_of: Callable[[CurveRun], str], settings_of: Callable[[CurveRun], Settings]
 ) -> dict[str, list[CurveRun]]:
     """The runs by name, and where settings differ under one name by these, too: `team, lie=0.0`."""
+    named: dict[str, list[CurveRun]] = {}
+    for run in runs:
+        named.setdefault(name_of(run), []).append(run)
     groups: dict[str, list[CurveRun]] = {}
-    for name, own in _grouped(runs, name_of).items():
+    for name, own in named.items():
         keys = _telling([settings_of(run) for run in own])
         for run in own:
             settings = settings_of(run)
             parts = [f"{_short(key, keys)}={settings[key]}" for key in keys if key in settings]
             groups.setdefault(", ".join([name, *parts]), []).append(run)
-    return groups
-
-
-def _grouped(runs: Iterable[CurveRun], key_of: Callable[[CurveRun], _T]) -> dict[_T, list[CurveRun]]:
-    groups: dict[_T, list[CurveRun]] = {}
-    for run in runs:
-        groups.setdefault(key_of(run), []).append(run)
     return groups
 
 

@@ -7,7 +7,7 @@ pipeline.
 
 from collections.abc import Sequence
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError
@@ -38,6 +38,7 @@ PLAYED = (
     *("leader_alone", "best_of_n_verified", "best_of_n_voted"),
 )
 """Arms that are only played, at no training cost; the last three by what the reference learned."""
+T = TypeVar("T", bound=Options)
 ABLATION = "ablation"
 ALL = "all"
 EVAL_TASKS = 100
@@ -84,20 +85,27 @@ class StudyOptions(Options):
     eval_tasks: Annotated[int, Field(ge=1)] = 200
 
 
+def read_preset(name: str, kind: type[T]) -> T:
+    """A preset that is there, as its options.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    try:
+        return kind(**yaml.safe_load(resources.files("mas.conf").joinpath("study", f"{name}.yaml").read_text()))
+    except ValidationError as error:
+        raise ConfigError(f"study {name!r} does not fit: {error}") from error
+
+
 def load_study(name: str) -> StudyOptions:
     """A preset by name.
 
     Raises:
         ConfigError: no such preset, or it does not fit.
     """
-    folder = resources.files("mas.conf").joinpath("study")
-    names = sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
-    if name not in names:
-        raise ConfigError(f"no study {name!r}. {did_you_mean(name, names)}")
-    try:
-        study = StudyOptions(**yaml.safe_load(folder.joinpath(f"{name}.yaml").read_text()))
-    except ValidationError as error:
-        raise ConfigError(f"study {name!r} does not fit: {error}") from error
+    if name not in presets("study"):
+        raise ConfigError(f"no study {name!r}. {did_you_mean(name, presets('study'))}")
+    study = read_preset(name, StudyOptions)
     for case, options in study.cases.items():
         for arm in (*options.arms, *options.arm_overrides):
             if arm not in ARMS and arm not in options.own_arms:

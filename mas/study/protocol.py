@@ -15,11 +15,10 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mas.config.load import load_config
 from mas.config.options import Config
-from mas.core.errors import ConfigError
 from mas.core.options import Options, Positive
 from mas.core.records import Prompts
 from mas.core.seeds import digest
@@ -222,16 +221,3 @@ def is_protocol(name: str) -> bool:
     """Whether a preset of `mas/conf/study` is a protocol: those that say a budget of their own."""
     file = resources.files("mas.conf").joinpath("study", f"{name}.yaml")
     return file.is_file() and "budget" in next(iter(yaml.safe_load(file.read_text())["cases"].values()))
-
-
-def load_protocol(name: str) -> ProtocolOptions:
-    """A preset by name.
-
-    Raises:
-        ConfigError: it does not fit.
-    """
-    file = resources.files("mas.conf").joinpath("study", f"{name}.yaml")
-    try:
-        return ProtocolOptions(**yaml.safe_load(file.read_text()))
-    except ValidationError as error:
-        raise ConfigError(f"study {name!r} does not fit: {error}") from error

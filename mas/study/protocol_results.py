@@ -8,7 +8,7 @@ import msgspec
 
 from mas.core.records import Cost
 from mas.observe.charts import curves_svg
-from mas.observe.curves import joined_curve
+from mas.observe.curves import curve
 from mas.observe.files import write_bytes_atomic, write_text_atomic
 from mas.observe.report_records import Chart
 from mas.observe.significance import Difference, holm, mean_interval, paired
@@ -131,7 +131,7 @@ def curve_charts(options: ProtocolOptions, tested: Sequence[JobResult], axis: Ax
         for arm in options.arms:
             runs = [one for one in tested if (one.job.case, one.job.base, one.job.arm) == (case, base, arm)]
             lines = [[{axis: point.at(axis), "success": point.value} for point in run.curve] for run in runs]
-            series.append(joined_curve(arm, lines, "success", ended=[True] * len(lines), x=axis))
+            series.append(curve(arm, lines, "success", x=axis))
         charts.append(
             Chart(
                 title=f"{case}, {base}",

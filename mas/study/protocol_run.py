@@ -17,14 +17,13 @@ from mas.core.scenario import Scenario
 from mas.observe.files import write_bytes_atomic, write_text_atomic
 from mas.runs.resolve import configured_scenario, resolve, resolve_training
 from mas.serving.adapter_weights import AdapterWeights
+from mas.study.chain import evaluate_both
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
 from mas.study.workers import end_with_parent, read_kept
 from mas.training.base import open_base
-from mas.training.evaluate import Evaluation, evaluate
 from mas.training.saved import initial_adapters
-from mas.training.session import open_team
 from mas.training.trainer import Trainer
 from mas.training.watch import Point, Silent
 
@@ -54,18 +53,13 @@ def run_job(options: ProtocolOptions, job: StudyJob) -> JobResult:
         adapters, cost = outcome.adapters, outcome.progress.cost
         optimiser_steps = outcome.progress.optimiser_steps
 
-    async def play() -> tuple[Evaluation, Evaluation]:
-        async with open_team(setup, base, adapters) as session:
-            greedy = await evaluate(session.runtime, scenario, tasks, temperature=0.0, seed=job.seed)
-            return greedy, await evaluate(session.runtime, scenario, tasks, temperature=None, seed=job.seed)
-
-    greedy, sampled = run_blocking(play())
+    greedy, sampled = run_blocking(evaluate_both(setup, base, tasks, job.seed, adapters))
     return JobResult(
         job=job,
         greedy=greedy.success,
         sampled=sampled.success,
         cost=cost,
-        task_cost=_per_task(sampled),
+        task_cost={name: getattr(sampled.cost, name) / len(sampled.episodes) for name in Cost.__struct_fields__},
         optimiser_steps=optimiser_steps,
         seconds=time.perf_counter() - began,
         curve=tuple(watcher.curve),
@@ -85,11 +79,6 @@ def _failed(job: StudyJob, cause: str, seconds: float, curve: tuple[Point, ...])
         curve=(*curve, msgspec.structs.replace(spent, value=0.0)),
         failure=cause,
     )
-
-
-def _per_task(evaluation: Evaluation) -> dict[str, float]:
-    """Mean cost of a task when it is played, by column."""
-    return {name: getattr(evaluation.cost, name) / len(evaluation.episodes) for name in Cost.__struct_fields__}
 
 
 def run_protocol(

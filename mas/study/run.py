@@ -72,7 +72,8 @@ def run_study(
     def work(chain: StudyChain, tell: Note) -> list[ArmRun]:
         return run_chain(chain, tell, partial(main.train, chain) if chain is chains[0] else None)
 
-    for chain, runs in run_chains(missing, note, work, workers=_workers(len(missing))):
+    beside = max(min((os.cpu_count() or 1) - 1, len(missing) - 1), 0)  # one process per further core and chain
+    for chain, runs in run_chains(missing, note, work, workers=beside):
         kept.save(chain, runs)
         known[chain] = runs
     runs = [run for chain in chains for run in known[chain]]
@@ -93,11 +94,6 @@ def run_study(
         f"{directory / 'report.html'}   {directory / 'summary.json'}", style="bold", highlight=False, markup=False
     )
     return summary
-
-
-def _workers(chains: int) -> int:
-    """Processes beside this one: one per further core and chain."""
-    return max(min((os.cpu_count() or 1) - 1, chains - 1), 0)
 
 
 class _MainRun:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from mas.core.records import Cost
-from mas.observe.curves import joined_curve
+from mas.observe.curves import curve
 from mas.observe.files import write_text_atomic
 from mas.observe.report import write_report
 from mas.observe.report_records import SUCCESS, Chart, Report, Series, baseline_tables
@@ -60,11 +60,6 @@ def by_arm(runs: Sequence[ArmRun], measure: str = SUCCESS) -> dict[str, dict[str
                 "test_tokens": round(fmean(run.test_tokens for run in own), 1),
             }
     return table
-
-
-def other_measures(runs: Sequence[ArmRun]) -> tuple[str, ...]:
-    """What cases tell in place of success."""
-    return tuple(dict.fromkeys(run.measure for run in runs if run.measure != SUCCESS))
 
 
 def learning_charts(runs: Sequence[ArmRun]) -> tuple[Chart, ...]:
@@ -126,7 +121,7 @@ def preset_of(arm: str) -> str:
 
 def _joined(arm: str, runs: Sequence[ArmRun]) -> Series:
     lines = [[{"tokens": one.cost.tokens(), "success": one.value} for one in run.curve] for run in runs]
-    return joined_curve(preset_of(arm), lines, "success", ended=[True] * len(lines), x="tokens")
+    return curve(preset_of(arm), lines, "success", x="tokens")
 
 
 def _series(arm: str, runs: Sequence[ArmRun], axis: Axis = "tokens", points: int = 25) -> Series:
@@ -180,9 +175,10 @@ def markdown_table(success: Mapping[str, Mapping[str, Any]], measure: str = "suc
 
 def write_summary(path: Path, runs: Sequence[ArmRun], *, command: str, seconds: float) -> dict[str, Any]:
     """Write and return `{"success": ..., "measures": {NAME: ...}, "runs": [...], "command", "seconds"}`."""
+    measures = dict.fromkeys(run.measure for run in runs if run.measure != SUCCESS)
     summary = {
         "success": by_arm(runs),
-        "measures": {measure: by_arm(runs, measure) for measure in other_measures(runs)},
+        "measures": {measure: by_arm(runs, measure) for measure in measures},
         "command": command,
         "seconds": round(seconds, 1),
         "runs": [msgspec.to_builtins(run) for run in runs],

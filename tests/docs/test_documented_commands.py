@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree
@@ -19,8 +20,8 @@ from typer.core import TyperGroup
 from mas.cli import app
 from mas.config.load import load_config
 from mas.core.errors import MasError
-from mas.study.options import ABLATION, ablation, load_study
-from mas.study.protocol import is_protocol, load_protocol
+from mas.study.options import ABLATION, ablation, load_study, read_preset
+from mas.study.protocol import ProtocolOptions, is_protocol
 
 Mas = Callable[..., Any]
 SHORT = (
@@ -132,7 +133,7 @@ def test_every_command_of_a_page_works(
             if name == ABLATION:
                 ablation([word for word in words if "=" in word], seeds=1)
             else:
-                (load_protocol if is_protocol(name) else load_study)(name)
+                (partial(read_preset, kind=ProtocolOptions) if is_protocol(name) else load_study)(name)
             continue
         if (
             words[0] in RUN_ELSEWHERE

@@ -7,6 +7,7 @@ import pytest
 from studio_site import WIDTHS, obstacles_of, overflow_of, studio_over, watched_page
 
 from mas.config.stored_run import load_run_config
+from mas.observe.metrics import read_metrics
 from mas.observe.progress import format_number
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
@@ -126,7 +127,7 @@ async def test_numbers_of_the_editor_stand_beside_their_lines(browser: Any, fini
 
 async def test_the_run_page_and_the_report_show_the_same_speed_of_sampling(browser: Any, finished_run: Path) -> None:
     (run,) = Runs([finished_run]).all()
-    lines = [line for line in run.lines() if "sample" in line.get("seconds", {})]
+    lines = [line for line in read_metrics(run.file("metrics.jsonl")) if "sample" in line.get("seconds", {})]
     counts = [line["completion_tokens"] for line in lines]
     assert sorted(set(counts)) == counts, "the metric counts from the beginning"
     rate = f"{format_number(round(counts[-1] / sum(line['seconds']['sample'] for line in lines)))}/s"

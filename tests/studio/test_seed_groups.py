@@ -55,13 +55,13 @@ def test_the_mean_is_of_the_steps_that_all_runs_have(tmp_path: Path) -> None:
     make_runs(tmp_path)
     columns = [run.columns() for run in seed_groups(Runs([tmp_path]).all())[0].runs]
     # step 1: 0.2, 0.4, 0.0; step 2: 0.4, 0.6, 0.2; steps 3 and 4 are of one run alone
-    line = mean_line(columns, "reward", None)
-    assert [place for place, _ in line.points] == [1, 2]
-    assert [value for _, value in line.points] == pytest.approx([0.2, 0.4])
-    assert list(line.band) == [(0.0, 0.4), (0.2, 0.6)]
+    points, band = mean_line(columns, "reward", None)
+    assert [place for place, _ in points] == [1, 2]
+    assert [value for _, value in points] == pytest.approx([0.2, 0.4])
+    assert band == [(0.0, 0.4), (0.2, 0.6)]
     # tokens at step 1: 10, 11, 12; at step 2: 20, 21, 22
     spent = [dict(one.points("tokens")) for one in columns]
-    assert [place for place, _ in mean_line(columns, "reward", spent).points] == [11, 21]
+    assert [place for place, _ in mean_line(columns, "reward", spent)[0]] == [11, 21]
 
 
 @pytest.mark.asyncio(loop_scope="session")

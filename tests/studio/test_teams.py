@@ -236,7 +236,7 @@ async def test_a_role_is_changed_renamed_and_removed_in_the_form(browser: Any, s
         team = yaml.safe_load(await page.locator("#text").input_value())
         assert team["roles"]["thinker"]["instructions"] == "Line one.\nLine two: <b>"
         assert team["edges"] == ["start -> thinker", "thinker -> executor", "executor -> done"]
-        await page.locator("details[data-role=thinker] summary").click()
+        assert await page.evaluate("document.activeElement.id") == "role-0-name"
         await page.get_by_role("button", name="Remove thinker", exact=True).click()
         await page.locator("svg.team [data-node=thinker]").wait_for(state="detached", timeout=ANSWER_MS)
         await _state(page, "problems")

@@ -14,6 +14,7 @@ from mas.core.errors import RunDirectoryError, TrainingError
 from mas.core.records import Cost
 from mas.runs.resolve import configured_scenario, resolve
 from mas.study.held_out import HeldOutPart
+from mas.study.options import read_preset
 from mas.study.protocol import (
     ARMS,
     UNTRAINED,
@@ -22,7 +23,6 @@ from mas.study.protocol import (
     StudyJob,
     SweepGrid,
     final_jobs,
-    load_protocol,
     plan_text,
     sweep_jobs,
 )
@@ -57,7 +57,7 @@ def spent_of_a_task() -> dict[str, float]:
 
 @pytest.mark.parametrize("name", ["fair", "fair_grid", "fair_llm", "fair_presets"])
 def test_every_arm_of_a_preset_has_the_same_points_and_budget_and_ends_by_nothing_that_is_measured(name: str) -> None:
-    options = load_protocol(name)
+    options = read_preset(name, ProtocolOptions)
     jobs = sweep_jobs(options)
     for case, base in options.places():
         points = {

@@ -7,32 +7,43 @@ const numbers = document.getElementById("numbers"), drawing = document.getElemen
 const problems = document.getElementById("problems"), state = document.getElementById("state");
 const undo = document.getElementById("undo");
 const PAUSE_MS = 300, UNDOS = 100;
-let name = "team", saved = text.value, earlier = [], timer = null, running = null, wrong = new Set();
+let name = "team", saved = text.value, typed = text.value, earlier = [], timer = null, wrong = new Set();
 
 function say(words, look) {
   state.textContent = words;
   state.className = `state ${look}`;
 }
 
-async function ask(change) {
+// Each question begins with the text, so it waits for the answer to the one before; a check without a change is cut short.
+let line = Promise.resolve(), running = null;
+function ask(change, settle) {
   clearTimeout(timer);
-  running?.abort();
-  const own = running = new AbortController();
-  const asked = text.value;
+  timer = null;
+  if (running && !running.change) running.controller.abort();
+  return line = line.then(() => send(change, settle));
+}
+
+async function send(change, settle) {
+  const asked = text.value, controller = new AbortController();
+  running = { change, controller };
   try {
     const answer = await fetch("/teams/check", {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(change ? { text: asked, change } : { text: asked }),
-      signal: own.signal,
+      signal: controller.signal,
     });
     if (!answer.ok) return say(`The check did not work: status ${answer.status}`, "bad");
     const checked = await answer.json();
-    if (own !== running) return;
+    if (controller.signal.aborted) return;
+    if (change && text.value !== asked) return await send(change, settle);  // what was typed meanwhile gets the change, too
+    settle?.();
     if (checked.refused !== null && change) { say(checked.refused, "bad"); refill(); return; }
     if (checked.text !== null) {
       keep(asked);
-      text.value = checked.text;
+      const { selectionStart, selectionEnd } = text;
+      text.value = typed = checked.text;
+      text.setSelectionRange(selectionStart, selectionEnd);
     }
     show(checked);
   } catch (error) {
@@ -93,16 +104,52 @@ function row({ text: words, line }) {
   return item;
 }
 
-// The form anew, with the focus, the open roles and what is half written as they were.
+// What was written in a field, by field, until the text has it.
+const edits = new Map();
+const FIELDS = "input, select, textarea, button, summary";
+
+// The form anew, with the open roles as they were; a role with another name stays open while somebody writes in it.
 function replace(html) {
-  const active = document.activeElement, focus = active?.id, isInside = form.contains(active);
   const open = new Set([...form.querySelectorAll("details[open]")].map((role) => role.dataset.role));
-  const half = new Map([...form.querySelectorAll("[data-form] input:not([type=checkbox])")].map((one) => [one.id, one.value]));
-  if (isInside && active.type === "text" && ![active.defaultValue, active.dataset.sent].includes(active.value)) half.set(focus, active.value);
-  form.innerHTML = html;
-  for (const role of form.querySelectorAll("details")) role.open = open.has(role.dataset.role);
-  for (const [id, value] of half) { const one = document.getElementById(id); if (one) one.value = value; }
-  if (isInside && focus) document.getElementById(focus)?.focus({ preventScroll: true });
+  const writing = document.activeElement?.closest("input, select, textarea")?.closest("details[open]");
+  const fresh = document.createElement("template");
+  fresh.innerHTML = html;
+  renewChildren(form, fresh.content);
+  for (const role of form.querySelectorAll("details")) role.open = open.has(role.dataset.role) || role === writing;
+  for (const field of edits.keys()) if (!field.isConnected) edits.delete(field);
+}
+
+// A part becomes what it is in the new form and stays the same element, so that its focus, its caret and the keys that
+// are pressed meanwhile stay, too. What is half written stays as it is.
+function renew(part, fresh) {
+  const half = edits.has(part) || part.closest("[data-form]") ? { value: part.value, checked: part.checked } : {};
+  for (const { name } of [...part.attributes]) if (!fresh.hasAttribute(name) && name !== "open") part.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (part.getAttribute(name) !== value) part.setAttribute(name, value);
+  if (fresh.querySelector(FIELDS)) renewChildren(part, fresh);
+  else if (part.innerHTML !== fresh.innerHTML) part.innerHTML = fresh.innerHTML;
+  if (!part.matches("input, select, textarea")) return;
+  const value = half.value ?? fresh.value;
+  if (part.value !== value) part.value = value;
+  if (part.selectedIndex === -1) part.value = fresh.value;
+  if (part.type === "checkbox") part.checked = half.checked ?? fresh.checked;
+}
+
+function renewChildren(part, fresh) {
+  let at = part.firstElementChild;
+  for (const next of [...fresh.children]) {
+    let same = at;
+    while (same && nameOf(same) !== nameOf(next)) same = same.nextElementSibling;
+    if (!same) { part.insertBefore(next, at); continue; }
+    while (at !== same) { const gone = at; at = at.nextElementSibling; gone.remove(); }
+    renew(same, next);
+    at = same.nextElementSibling;
+  }
+  while (at) { const gone = at; at = at.nextElementSibling; gone.remove(); }
+}
+
+// What a part of the form is found by in the next one.
+function nameOf(part) {
+  return `${part.tagName} ${part.id || part.querySelector("[id]")?.id}`;
 }
 
 function number() {
@@ -124,23 +171,24 @@ function select(line) {
   text.scrollTop = Math.max(0, (line - 6) * parseFloat(getComputedStyle(text).lineHeight));
 }
 
-// The next change comes after the answer to this one, as both begin with the text.
-let line = Promise.resolve();
-function change(what, then) {
-  line = line.then(() => ask(what)).then(() => {
-    if (then && !form.contains(document.activeElement)) document.getElementById(then)?.focus();
-  });
-}
+form.addEventListener("input", ({ target }) => edits.set(target, { isSent: false }));
 
-form.addEventListener("change", ({ target }) => {
-  if (!target.dataset.change || target.dataset.sent === target.value) return;  // Enter, and then the browser's own
-  target.dataset.sent = target.value;
-  change({ ...JSON.parse(target.dataset.change), [target.dataset.as ?? "value"]: target.value });
+form.addEventListener("change", async ({ target }) => {
+  const edit = edits.get(target);
+  if (!target.dataset.change || !edit || edit.isSent) return;  // Enter, and then the browser's own
+  edit.isSent = true;
+  const change = { ...JSON.parse(target.dataset.change), [target.dataset.as ?? "value"]: target.value };
+  await ask(change, () => { if (edits.get(target) === edit) edits.delete(target); });
+  edit.isSent = false;
 });
 
-form.addEventListener("click", ({ target }) => {
-  if (target.dataset.do) change(JSON.parse(target.dataset.do), target.dataset.then);
+form.addEventListener("click", async ({ target }) => {
   if ("add" in target.dataset) add(target.closest("[data-form]"));
+  if (!target.dataset.do) return;
+  const { then } = target.dataset;
+  await ask(JSON.parse(target.dataset.do));
+  const active = document.activeElement;
+  if (then && (active === target || !form.contains(active))) document.getElementById(then)?.focus();
 });
 
 form.addEventListener("keydown", (event) => {
@@ -150,19 +198,23 @@ form.addEventListener("keydown", (event) => {
   if (adding) add(adding); else event.target.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-function add(adding) {
+async function add(adding) {
   const what = { do: adding.dataset.form };
-  for (const one of adding.querySelectorAll("[data-key]")) {
-    what[one.dataset.key] = one.type === "checkbox" ? one.checked : one.value.trim();
-  }
-  const count = form.querySelectorAll(".role, [data-edge]").length;
-  line = line.then(() => ask(what)).then(() => {
-    if (form.querySelectorAll(".role, [data-edge]").length === count) return;
-    for (const id of ["new-role", "new-when", "new-loop"]) {
-      const one = document.getElementById(id);
-      if (one && adding.querySelector(`#${id}`)) one.value = "";
-    }
-  });
+  const fields = [...adding.querySelectorAll("[data-key]")];
+  for (const one of fields) what[one.dataset.key] = one.type === "checkbox" ? one.checked : one.value.trim();
+  const before = fields.map((one) => edits.get(one));
+  const count = () => form.querySelectorAll(".role, [data-edge]").length;
+  let had = 0;
+  await ask(what, () => { had = count(); });
+  if (!had || count() === had) return;
+  fields.forEach((one, at) => { if (edits.get(one) === before[at]) clear(one); });
+}
+
+function clear(field) {
+  edits.delete(field);
+  if (field.tagName === "SELECT") field.selectedIndex = 0;
+  else if (field.type === "checkbox") field.checked = false;
+  else field.value = "";
 }
 
 const back = document.getElementById("put-back");
@@ -176,7 +228,7 @@ const picture = draggable(drawing, {
   },
   onEdge(source, target, isBack) {
     const loop = document.getElementById("new-loop");
-    if (!isBack || !loop) return change({ do: "add_edge", source, target });
+    if (!isBack || !loop) return ask({ do: "add_edge", source, target });
     document.getElementById("new-source").value = source;
     document.getElementById("new-target").value = target;
     loop.focus();
@@ -187,13 +239,12 @@ const picture = draggable(drawing, {
 back.addEventListener("click", () => picture.putBack());
 picture.redraw("");
 
-let typed = text.value;
 text.addEventListener("input", () => {
   if (timer === null) keep(typed);
   typed = text.value;
   number();
   clearTimeout(timer);
-  timer = setTimeout(() => { timer = null; ask(); }, PAUSE_MS);
+  timer = setTimeout(() => ask(), PAUSE_MS);
 });
 text.addEventListener("scroll", () => { numbers.scrollTop = text.scrollTop; });
 
@@ -201,6 +252,8 @@ undo.addEventListener("click", () => {
   const before = earlier.pop();
   undo.disabled = !earlier.length;
   if (before === undefined) return;
+  running.controller.abort();
+  edits.clear();
   text.value = typed = before;
   ask();
 });
