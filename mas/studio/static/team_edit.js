@@ -252,7 +252,7 @@ undo.addEventListener("click", () => {
   const before = earlier.pop();
   undo.disabled = !earlier.length;
   if (before === undefined) return;
-  running.controller.abort();
+  running?.controller.abort();
   edits.clear();
   text.value = typed = before;
   ask();
