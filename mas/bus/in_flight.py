@@ -11,6 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Literal, Protocol, Self, TypeVar
 
+import msgspec
+
 from mas.bus.parts import PartLine
 from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Delivery, Envelope
@@ -20,7 +22,7 @@ Outcome = Envelope | Exception | None
 K = TypeVar("K", bound=Hashable)
 
 
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """A message whose outcome is not final.
 
     Attributes:
@@ -30,13 +32,11 @@ class Pending:
         tries: how often a receiver had it and did not finish.
     """
 
-    __slots__ = ("envelope", "future", "outcome", "timer", "tries")
-
-    def __init__(self, envelope: Envelope, future: "asyncio.Future[Outcome] | None" = None) -> None:
-        self.envelope, self.future = envelope, future
-        self.outcome: Outcome = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.tries = 0
+    envelope: Envelope
+    future: "asyncio.Future[Outcome] | None" = None
+    outcome: Outcome = None
+    timer: asyncio.TimerHandle | None = None
+    tries: int = 0
 
     @property
     def is_settled(self) -> bool:
@@ -109,7 +109,7 @@ class DeliveryObserver(Protocol):
         """Its latest event; `tries` as above, and `due`: not to be delivered again before, on the bus's clock."""
 
 
-class InFlightMessage(Pending):
+class InFlightMessage(Pending, kw_only=True, eq=False):
     """One accepted message, until its outcome is final.
 
     Attributes:
@@ -129,48 +129,28 @@ class InFlightMessage(Pending):
         observer: hears its events, None: it is not observed.
     """
 
-    __slots__ = (
-        "due",
-        "frame",
-        "has_expired",
-        "is_admitted",
-        "is_given_up",
-        "is_renewed",
-        "is_request",
-        "lane",
-        "line",
-        "observer",
-        "place",
-        "receiver",
-        "record",
-        "subscription",
-        "ticket",
-        "watchers",
-    )
+    ticket: int
+    is_request: bool
+    observer: DeliveryObserver | None = None
+    lane: tuple[str, str] | None = None
+    line: PartLine | None = None
+    place: Queue | None = None
+    subscription: "SubscriptionQueue | None" = None
+    receiver: "SubscriptionQueue | None" = None
+    is_admitted: bool = False
+    is_given_up: bool = False
+    has_expired: bool = False
+    due: float = -math.inf
+    is_renewed: bool = False
+    frame: bytes | None = None
+    record: int | None = None
+    watchers: tuple[Callable[[], object], ...] = ()
 
-    def __init__(
-        self, envelope: Envelope, ticket: int, *, is_request: bool, observer: DeliveryObserver | None = None
-    ) -> None:
-        self.envelope = envelope  # as Pending does, without its call: once for every message
-        self.future = None
-        self.outcome = None
-        self.timer = None
-        self.tries = 0 if observer is None else observer.tries
-        self.ticket, self.is_request = ticket, is_request
-        self.lane = None if envelope.key is None else (envelope.source, envelope.key)
-        self.line: PartLine | None = None
-        self.place: Queue | None = None
-        self.subscription: SubscriptionQueue | None = None
-        self.receiver: SubscriptionQueue | None = None
-        self.is_admitted = False
-        self.is_given_up = False
-        self.has_expired = False
-        self.due = -math.inf
-        self.is_renewed = False
-        self.observer = observer
-        self.frame: bytes | None = None
-        self.record: int | None = None
-        self.watchers: tuple[Callable[[], object], ...] = ()
+    def __post_init__(self) -> None:
+        if self.envelope.key is not None:
+            self.lane = (self.envelope.source, self.envelope.key)
+        if self.observer is not None:
+            self.tries = self.observer.tries
 
     @property
     def is_promised(self) -> bool:

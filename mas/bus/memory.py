@@ -84,7 +84,7 @@ class MemoryBus:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         queue = self._route(envelope)
-        message = InFlightMessage(envelope, next(self._tickets), is_request=False, observer=observer)
+        message = InFlightMessage(envelope, ticket=next(self._tickets), is_request=False, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(envelope)
@@ -125,7 +125,7 @@ class MemoryBus:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
         envelope = msgspec.structs.replace(envelope, reply_to=token, deadline=deadline)
-        message = InFlightMessage(envelope, ticket, is_request=True, observer=observer)
+        message = InFlightMessage(envelope, ticket=ticket, is_request=True, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(message.envelope)

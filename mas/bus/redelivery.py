@@ -176,7 +176,7 @@ class Redelivery:
         """The message as it stands; its deadline moves from the clock on the wall to the bus's own."""
         deadline = None if record.deadline is None else self._clock() + record.deadline - time.time()
         envelope = msgspec.structs.replace(record.envelope, attempt=record.attempt, deadline=deadline)
-        message = InFlightMessage(envelope, self._ticket(), is_request=False)
+        message = InFlightMessage(envelope, ticket=self._ticket(), is_request=False)
         message.tries = record.tries
         message.is_renewed = record.attempt > 1
         message.record = record.seq

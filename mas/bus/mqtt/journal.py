@@ -98,7 +98,9 @@ class ProcessJournal(PeerObserver):
             future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             future.set_result(None)
             timeless = msgspec.structs.replace(envelope, deadline=None)
-            message = OutgoingMessage(ticket or secrets.token_hex(8), timeless, "publish", deadline, future)
+            message = OutgoingMessage(
+                timeless, future, ticket=ticket or secrets.token_hex(8), mode="publish", deadline=deadline
+            )
             message.record, message.has_room, message.is_resumed = record.seq, False, ticket is not None
             if ticket is None:  # a dead letter that is to be delivered again
                 self.journal.write((_SET_TICKET, (message.ticket, record.seq)))

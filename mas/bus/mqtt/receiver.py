@@ -90,8 +90,7 @@ class Receiver(PeerObserver):
         is_written = None if journal is None else journal.journal.flush
         self._after_write = AfterWrite(is_written, failed=lambda _: None, name="mqtt journal: done")
         for key, attempt, reply in () if journal is None else journal.taken():
-            message = self._messages[key] = ReceivedMessage(key, attempt, "done", changed=self._changed)
-            message.reply = reply
+            self._messages[key] = ReceivedMessage(key, attempt, "done", changed=self._changed, reply=reply)
             self._finished.add(key)
 
     def take(self, sender: Peer, frame: Send) -> None:
@@ -112,8 +111,8 @@ class Receiver(PeerObserver):
             mode=frame.mode,
             delivery=envelope.delivery,
             tries=frame.tries,
+            handed=(envelope.target, envelope.id),
         )
-        message.handed = (envelope.target, envelope.id)
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
         take = self._part_writer(key, frame.attempt) if frame.is_streamed else None
