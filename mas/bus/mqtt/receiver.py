@@ -8,13 +8,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from mas.bus.in_flight import DeliveryEvent
 from mas.bus.journal_writer import AfterWrite
 from mas.bus.memory import MemoryBus
+from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import (
     LAST,
     AnswerFrame,
@@ -42,17 +43,6 @@ _STATES = 500
 _FINAL: Final = frozenset({"done", "dead", "returned", "unknown"})
 
 
-class ReplyWriter(Protocol):
-    """What a receiver writes to; see `mas.bus.mqtt.frame_writer.FrameWriter`."""
-
-    @property
-    def me(self) -> Peer: ...
-
-    def reply(self, peer: Peer, frame: bytes) -> None: ...
-
-    def part(self, peer: Peer, frame: bytes) -> bool: ...
-
-
 class Receiver(PeerObserver):
     """What other processes sent to this one.
 
@@ -72,7 +62,7 @@ class Receiver(PeerObserver):
         local: MemoryBus,
         *,
         codec: Codec,
-        writer: ReplyWriter,
+        writer: FrameWriter,
         routes: Container[str],
         options: MqttOptions,
         references: References,
