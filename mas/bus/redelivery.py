@@ -146,7 +146,7 @@ class Redelivery:
                 self._insert(message)
         return number
 
-    def restore(self) -> None:
+    def restore(self, journal: Journal) -> None:
         """Take over what the journal holds: messages to deliver again, dead letters, and ids not to accept again.
 
         Dead letters count as accepted, so that the counters add up.
@@ -154,9 +154,7 @@ class Redelivery:
         Raises:
             JournalError: the journal cannot be read, or a bus has it already. Malformed: a payload's class is unknown.
         """
-        if self._journal is None:
-            return
-        open_records, dead, seen, forgotten = self._journal.attach()
+        open_records, dead, seen, forgotten = journal.attach()
         for key in seen:
             self._settlement.seen.add(key)
         for record in open_records:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, Counters
 from mas.bus.in_flight import InFlightMessage, Recent
@@ -12,10 +14,52 @@ from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
 from mas.bus.undelivered import DeadLetters, given_up, no_listener_left, not_answered, not_received
 from mas.core.errors import Dropped
-from mas.core.messages import Delivery, Envelope
+from mas.core.messages import Delivery, Envelope, Note
 
 # Looked up once: in Python 3.11 a member of an enumeration costs a quarter of a microsecond, several times a message.
 _ONCE: Final = Delivery.EFFECTIVELY_ONCE
+
+
+Watch = Callable[[Envelope], None]
+
+
+def redacted(envelope: Envelope, principal: str | None) -> Envelope:
+    """The envelope as `principal` may see it; a private payload becomes the note `[private]`. None: a stranger."""
+    if envelope.visibility is None or principal in envelope.visibility:
+        return envelope
+    return msgspec.structs.replace(envelope, kind=Note.kind, payload=Note(text="[private]"))
+
+
+class Taps:
+    """The watchers of one bus: they see every message, but never what is private."""
+
+    def __init__(self) -> None:
+        self._watches: dict[object, tuple[Watch, str | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def add(self, watch: Watch, *, principal: str | None) -> Callable[[], None]:
+        """Start a tap; returns a function that ends it and may be called twice."""
+        key = object()
+        self._watches[key] = (watch, principal)
+
+        def end() -> None:
+            self._watches.pop(key, None)
+
+        return end
+
+    def show(self, envelope: Envelope) -> None:
+        """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
+        if not self._watches:
+            return
+        for watch, principal in tuple(self._watches.values()):
+            try:
+                watch(redacted(envelope, principal))
+            except Exception as error:  # noqa: BLE001 - the watcher's own error: reported below, and the message is delivered
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
+                )
 
 
 class Settlement:
@@ -23,23 +67,19 @@ class Settlement:
 
     Args:
         clock: seconds that deadlines refer to.
-        show: called for every message that enters a queue.
         limits: how many ids and dead letters are remembered.
         journal: where every message and its outcome is written, None: nowhere.
+
+    Attributes:
+        taps: are shown every message that enters a queue.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        show: Callable[[Envelope], None],
-        limits: BusLimits,
-        journal: Journal | None,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], limits: BusLimits, journal: Journal | None) -> None:
         self.counters = Counters()
         self.dead: DeadLetters[InFlightMessage] = DeadLetters(limits.dead_letters)
         self.seen: Recent[tuple[str, str]] = Recent(limits.remembered)
-        self._journal, self._clock, self._show = journal, clock, show
+        self.taps = Taps()
+        self._journal, self._clock = journal, clock
 
     def offer(self, queue: AddressQueue, message: InFlightMessage) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
@@ -87,7 +127,7 @@ class Settlement:
                 return False
             self.seen.add((message.envelope.target, message.envelope.id))
         message.is_admitted = True
-        self._show(message.envelope)
+        self.taps.show(message.envelope)
         if message.frame is not None and self._journal is not None:
             deadline = message.envelope.deadline
             message.record = self._journal.accepted(

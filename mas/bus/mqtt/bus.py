@@ -194,7 +194,7 @@ class MqttBus:
         """
         if not address:
             raise ValueError("the address to listen at is empty; a topic needs a name")
-        return MqttSubscription(self._local.subscribe(address, principal=principal, credit=credit), node=self._node)
+        return MqttSubscription(self._local, address, principal=principal, credit=credit, node=self._node)
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
         """Call `watch` for every message that this process receives, and every answer that it gives; see `Bus.tap`."""
