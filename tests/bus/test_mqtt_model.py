@@ -19,9 +19,8 @@ from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import node as nodes
 from mas.bus.mqtt.bus import MqttBus, limits_of
 from mas.bus.mqtt.frames import Codec
-from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.journal import ProcessJournal, take_ownership
 from mas.bus.mqtt.options import MqttOptions, parse_broker
-from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import any_address
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Expired, RemoteError

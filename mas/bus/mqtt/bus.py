@@ -21,10 +21,9 @@ from mas.bus.journal import Journal
 from mas.bus.memory import MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
-from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.journal import ProcessJournal, take_ownership
 from mas.bus.mqtt.node import MqttNode
 from mas.bus.mqtt.options import MqttOptions, parse_broker
-from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import Owns, Presence, any_address
 from mas.bus.mqtt.subscription import MqttSubscription
 from mas.bus.mqtt.topics import Peer
