@@ -33,8 +33,6 @@ PROVIDER = "mas"
 class _Episode:
     """An open episode's spans; `turn` None: between team turns."""
 
-    __slots__ = ("span", "turn")
-
     def __init__(self, span: Span) -> None:
         self.span = span
         self.turn: Span | None = None
