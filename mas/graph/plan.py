@@ -24,12 +24,11 @@ class TeamPlan:
         roles: the role that each agent plays; stand_ins: roles that no agent plays and a policy names.
         graph: networkx view, frozen: nodes `start`, the agents, the ends of teams within, `done`; edges keyed by their
             declared position.
-        edges_in, edges_out: by agent, in declared order.
+        edges_in: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
         wiring: integer tables that the token flow runs on; number: an agent's number in them.
         joins: a node's number by the name that `joins` has for it: agents, `done`, and the ends of teams within.
         timeouts: seconds that a join waits from its first live branch, by the same name, where it has a limit.
-        outputs: agents that may speak for the team, as `TeamSpec.outputs`.
         seat_of: the seat that each agent plays for; starting: edges out of `start` that each seat begins with.
         digest: fingerprint of the team's specification.
     """
@@ -40,13 +39,11 @@ class TeamPlan:
     stand_ins: Mapping[str, Role]
     graph: "nx.MultiDiGraph[str]"
     edges_in: Mapping[str, tuple[Edge, ...]]
-    edges_out: Mapping[str, tuple[Edge, ...]]
     bodies: Mapping[int, tuple[str, ...]]
     wiring: Wiring
     number: Mapping[str, int]
     joins: Mapping[str, int]
     timeouts: Mapping[str, float]
-    outputs: tuple[str, ...]
     seat_of: Mapping[str, str]
     starting: Mapping[str, tuple[int, ...]]
     digest: str
@@ -81,7 +78,6 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> TeamPlan:
         stand_ins=MappingProxyType({name: roles[name] for name in spec.stand_ins()}),
         graph=_graph(spec),
         edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
-        edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),
         bodies=MappingProxyType(
             {loop.edge: tuple(wiring.names[node] for node in loop.body if node < len(agents)) for loop in wiring.loops}
         ),
@@ -89,7 +85,6 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> TeamPlan:
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
         joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),
         timeouts=MappingProxyType({name: join.timeout_s for name, join in spec.joins.items() if join.timeout_s}),
-        outputs=spec.outputs,
         seat_of=MappingProxyType({name: seats[name] for name in agents}),
         starting=MappingProxyType(_starting(spec, wiring, seats)),
         digest=digest("plan", _written(spec)),
