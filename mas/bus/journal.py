@@ -202,10 +202,6 @@ class Journal:
             self.write(row)
         return self._last
 
-    def answered(self, frame: bytes, answer: Envelope) -> None:
-        """Write an answer down that reached its requester."""
-        self.accepted(frame, answer, way="answer", expires_in_s=None)
-
     def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
         """Write the outcome of a message; the first one counts."""
         self.write((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))

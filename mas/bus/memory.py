@@ -63,9 +63,7 @@ class MemoryBus:
         self._pending: dict[str, InFlightMessage] = {}
         self.part_counters = PartCounters()
         self._tickets = itertools.count()
-        self._redelivery = Redelivery(
-            self._settlement, self._queues, clock=clock, ticket=self._tickets.__next__, limits=limits, journal=journal
-        )
+        self._redelivery = Redelivery(self._settlement, self._queues, ticket=self._tickets.__next__)
         self._is_closed = False
         if journal is not None:
             self._redelivery.restore(journal)

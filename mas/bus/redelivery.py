@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from mas.bus.address_queue import AddressQueue
-from mas.bus.counters import BusLimits
 from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import Record, State
@@ -23,26 +22,17 @@ class Redelivery:
     """Decides whether a message that was not handled gets another attempt, and when.
 
     Args:
-        settlement: counts what becomes of every message.
+        settlement: counts what becomes of every message; timers wait in real time and look at its clock again.
         queues: address -> queue, of every address with a subscription.
-        clock: seconds; timers wait in real time and look at it again.
         ticket: the next position in the order of acceptance.
     """
 
     def __init__(
-        self,
-        settlement: Settlement,
-        queues: Mapping[str, AddressQueue],
-        *,
-        clock: Callable[[], float],
-        ticket: Callable[[], int],
-        limits: BusLimits,
-        journal: Journal | None,
+        self, settlement: Settlement, queues: Mapping[str, AddressQueue], *, ticket: Callable[[], int]
     ) -> None:
-        self._settlement = settlement
-        self._counters = settlement.counters
-        self._queues, self._clock, self._ticket, self._limits = queues, clock, ticket, limits
-        self._journal = journal
+        self._settlement, self._queues, self._ticket = settlement, queues, ticket
+        self._counters, self._limits = settlement.counters, settlement.limits
+        self._clock, self._journal = settlement.clock, settlement.journal
         self._orphans: dict[str, list[InFlightMessage]] = {}
 
     def give_back(self, message: InFlightMessage, delay_s: float | None, cause: str, is_tried: bool) -> bool:

@@ -79,7 +79,7 @@ class Settlement:
         self.dead: DeadLetters[InFlightMessage] = DeadLetters(limits.dead_letters)
         self.seen: Recent[tuple[str, str]] = Recent(limits.remembered)
         self.taps = Taps()
-        self._journal, self._clock = journal, clock
+        self.clock, self.limits, self.journal = clock, limits, journal
 
     def offer(self, queue: AddressQueue, message: InFlightMessage) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
@@ -96,7 +96,7 @@ class Settlement:
         """Wait until a message is settled; a cancelled sender takes it back if it was not received."""
         assert message.future is not None
         if message.envelope.deadline is not None:
-            message.at(message.envelope.deadline, self._clock, partial(self._at_deadline, queue, message))
+            message.at(message.envelope.deadline, self.clock, partial(self._at_deadline, queue, message))
         try:
             outcome = await message.future  # as Pending.wait does, without its call
         except asyncio.CancelledError:
@@ -128,13 +128,13 @@ class Settlement:
             self.seen.add((message.envelope.target, message.envelope.id))
         message.is_admitted = True
         self.taps.show(message.envelope)
-        if message.frame is not None and self._journal is not None:
+        if message.frame is not None and self.journal is not None:
             deadline = message.envelope.deadline
-            message.record = self._journal.accepted(
+            message.record = self.journal.accepted(
                 message.frame,
                 message.envelope,
                 way="request" if message.is_request else "one_way",
-                expires_in_s=None if deadline is None else deadline - self._clock(),
+                expires_in_s=None if deadline is None else deadline - self.clock(),
                 is_kept=message.observer is None,
             )
         if not message.is_request:
@@ -221,7 +221,7 @@ class Settlement:
         """Take out what has expired while it waited; False: nothing had."""
         if not queue.has_deadlines:
             return False
-        now = self._clock()
+        now = self.clock()
         expired = [
             message
             for message in queue.messages()
@@ -240,7 +240,7 @@ class Settlement:
         if message.future is not None and (message.future.done() if message.is_request else message.future.cancelled()):
             self._cancelled(message)
             return True
-        if message.envelope.deadline is not None and self._clock() >= message.envelope.deadline:
+        if message.envelope.deadline is not None and self.clock() >= message.envelope.deadline:
             self._expire(message)
             return True
         return False
@@ -277,14 +277,14 @@ class Settlement:
     def _write_answer(self, message: InFlightMessage, outcome: Envelope | Exception, frame: bytes | None) -> None:
         if isinstance(outcome, Exception):
             self.write(message, State.FAILED, f"{type(outcome).__name__}: {outcome}")
-        elif frame is not None and self._journal is not None:
+        elif frame is not None and self.journal is not None:
             self.write(message, State.ANSWERED)
-            self._journal.answered(frame, outcome)
+            self.journal.accepted(frame, outcome, way="answer", expires_in_s=None)
 
     def write(self, message: InFlightMessage, state: State, cause: str = "", effect: bytes | None = None) -> None:
         """Write the state of a message into the journal."""
-        if message.record is not None and self._journal is not None:
-            self._journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
+        if message.record is not None and self.journal is not None:
+            self.journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
 
     def remember(self, message: InFlightMessage) -> None:
         """Drop later messages with the id of an effectively-once message."""
@@ -304,8 +304,8 @@ class Settlement:
     def forget(self, target: str, message_id: str) -> None:
         """Accept a message with this id again."""
         self.seen.pop((target, message_id), None)
-        if self._journal is not None:
-            self._journal.forgot(target, message_id)
+        if self.journal is not None:
+            self.journal.forgot(target, message_id)
 
     def _at_deadline(self, queue: AddressQueue, message: InFlightMessage) -> None:
         """Its deadline passed: stop waiting."""
