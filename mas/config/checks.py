@@ -37,7 +37,7 @@ def describe(detail: ErrorDetails) -> str:
         return f"{_dotted(place)}: {detail['msg'].removeprefix('Value error, ')}."
     if detail["type"] == "missing":
         return f"{_dotted(place)} must be set."
-    key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
+    key = f"{_dotted(place) or 'the configuration'}={shown(value)}"
     if detail["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         return f"{key} is not possible. {did_you_mean(str(value), names)}"
@@ -57,7 +57,7 @@ def describe_option(section: str, detail: ErrorDetails, names: Iterable[str]) ->
     """
     place = (*section.split("."), *detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"no key {_dotted(place)!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), names)}"
+        return f"no key {_dotted(place)!r} (value {shown(detail['input'])}). {did_you_mean(str(place[-1]), names)}"
     return describe({**detail, "loc": place})
 
 
@@ -91,7 +91,7 @@ def unknown_key(place: Sequence[int | str], value: object) -> str:
     possible = did_you_mean(name, model.model_fields)
     if meant and not near:
         possible = f"Did you mean {' or '.join(map(repr, meant))}?"
-    return f"no key {_dotted(place)!r} (value {_shown(value)}). {possible}"
+    return f"no key {_dotted(place)!r} (value {shown(value)}). {possible}"
 
 
 def model_at(place: Sequence[int | str], root: type[BaseModel] = Config) -> type[BaseModel]:
@@ -129,7 +129,8 @@ def _dotted(place: Sequence[int | str]) -> str:
     return ".".join(str(part) for part in place)
 
 
-def _shown(value: Any) -> str:
+def shown(value: object) -> str:
+    """A value as errors show it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

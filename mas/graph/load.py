@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mas.config.checks import model_at
+from mas.config.checks import model_at, shown
 from mas.config.plain_values import PlainLoader
 from mas.core.environment import EnvironmentSpec, ToolWorld
 from mas.core.errors import ConfigError, GraphError
@@ -119,7 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise GraphError(f"{path} cannot be read: it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise GraphError(f"{path} holds {_shown(content)}, but a mapping of keys to values was expected")
+        raise GraphError(f"{path} holds {shown(content)}, but a mapping of keys to values was expected")
     return content
 
 
@@ -132,7 +132,7 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
             *model_at(place[:-1], root).model_fields,
             *(["protocol"] if root is TeamSpec and len(place) == 1 else []),
         ]
-        return f"unknown key {key!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
+        return f"unknown key {key!r} (value {shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"
     if detail["type"] == "value_error":
@@ -142,12 +142,7 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
         if detail["type"] == "string_type" and detail["input"] is not None
         else ""
     )
-    return f"{key!r} is {_shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"{key!r} is {shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
 
 
 _SUFFIXES = (".yaml", ".yml")
