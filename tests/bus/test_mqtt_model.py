@@ -322,7 +322,8 @@ class Lives:
     @property
     def is_writing(self) -> bool:
         """The thread that writes the journal is at work."""
-        return self.journal is not None and self.journal._writer.backlog > 0
+        writer = None if self.journal is None else self.journal._writer
+        return writer is not None and writer.added > writer._written
 
     async def live(self, life_s: float) -> None:
         """One life: it ends when all is done, or by a kill."""
