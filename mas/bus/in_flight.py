@@ -37,6 +37,8 @@ class Pending(msgspec.Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     tries: int = 0
 
+    __repr__ = object.__repr__  # an event loop shows what a callback was given, and payloads may be private
+
     @property
     def is_settled(self) -> bool:
         """The sender has the outcome, or was cancelled."""

@@ -42,6 +42,8 @@ class ReceivedMessage(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     is_storing: bool = False
 
+    __repr__ = object.__repr__  # an event loop shows what a callback was given, and answers may be private
+
     @property
     def is_request(self) -> bool:
         """Its sender waits for an answer."""
