@@ -29,6 +29,7 @@ class TeamPlan:
         wiring: integer tables that the token flow runs on; number: an agent's number in them.
         joins: a node's number by the name that `joins` has for it: agents, `done`, and the ends of teams within.
         timeouts: seconds that a join waits from its first live branch, by the same name, where it has a limit.
+        outputs: agents that may speak for the team, as `TeamSpec.outputs`.
         seat_of: the seat that each agent plays for; starting: edges out of `start` that each seat begins with.
         digest: fingerprint of the team's specification.
     """
@@ -44,6 +45,7 @@ class TeamPlan:
     number: Mapping[str, int]
     joins: Mapping[str, int]
     timeouts: Mapping[str, float]
+    outputs: tuple[str, ...]
     seat_of: Mapping[str, str]
     starting: Mapping[str, tuple[int, ...]]
     digest: str
@@ -85,6 +87,7 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> TeamPlan:
         number=MappingProxyType({name: index for index, name in enumerate(agents)}),
         joins=MappingProxyType({name: index for index, name in enumerate(wiring.names)}),
         timeouts=MappingProxyType({name: join.timeout_s for name, join in spec.joins.items() if join.timeout_s}),
+        outputs=spec.outputs,
         seat_of=MappingProxyType({name: seats[name] for name in agents}),
         starting=MappingProxyType(_starting(spec, wiring, seats)),
         digest=digest("plan", _written(spec)),

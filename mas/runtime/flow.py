@@ -237,7 +237,7 @@ class Flow(FlowState, frozen=True):
         spec = self.plan.spec
         if not self.committed or spec.joint:
             return None
-        agents = (spec.seats[seat],) if spec.seats else spec.outputs
+        agents = (spec.seats[seat],) if spec.seats else self.plan.outputs
         return next((agent for agent in agents if self.own(agent)), None)
 
     def _joint_action(self, agents: Iterable[str]) -> Payload | None:
