@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from mas.bus.mqtt.topics import level
 from mas.core.errors import ConfigError
-from mas.core.team import COORDINATOR, DONE, START, TeamSpec
+from mas.core.team import COORDINATOR, TeamSpec
+from mas.graph.wiring import drawn_edges
 
 OPERATOR = "operator"
 _ENVIRONMENT = "environment"
@@ -54,11 +55,9 @@ def team_rights(spec: TeamSpec, space: str) -> tuple[Rights, ...]:
 
 def _neighbours(spec: TeamSpec, agents: Container[str]) -> Iterator[tuple[str, str]]:
     """Pairs of agents that an edge joins, directly or through the start and the end of teams within."""
-    inner = {name.removesuffix(f".{START}") for edge in spec.edges for name in (edge.source,) if name not in agents}
     after = defaultdict(set)
-    for edge in spec.edges:
-        source = f"{edge.source}.{DONE}" if edge.source in inner else edge.source
-        after[source].add(f"{edge.target}.{START}" if edge.target in inner else edge.target)
+    for edge in drawn_edges(spec):
+        after[edge.source].add(edge.target)
     for agent in [name for name in after if name in agents]:
         seen: set[str] = set()
         left = [agent]

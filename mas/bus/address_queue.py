@@ -11,27 +11,23 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from mas.bus.in_flight import InFlightMessage, Queue, SubscriptionQueue
 
 
-class Lane:
+class Lane(msgspec.Struct, eq=False):
     """Which subscription the messages of one (source, key) are bound to, and how many of them."""
 
-    __slots__ = ("count", "subscription")
-
-    def __init__(self, subscription: SubscriptionQueue) -> None:
-        self.subscription = subscription
-        self.count = 0
+    subscription: SubscriptionQueue
+    count: int = 0
 
 
-class Delay:
+class Delay(msgspec.Struct, eq=False):
     """A message that was given back, and what waits behind it, in order; delivered from `due` on."""
 
-    __slots__ = ("due", "queue")
-
-    def __init__(self) -> None:
-        self.due = -math.inf
-        self.queue: Queue = OrderedDict()
+    due: float = -math.inf
+    queue: Queue = msgspec.field(default_factory=OrderedDict)
 
 
 class AddressQueue:

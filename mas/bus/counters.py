@@ -31,9 +31,6 @@ class BusLimits:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more")
 
 
-_NO_PARTS = PartStatistics()
-
-
 class DetailedStatistics(BusStatistics, frozen=True, kw_only=True):
     """`BusStatistics` with `dropped` split by cause: dropped = duplicates + refused + cancelled + late + abandoned.
 
@@ -76,9 +73,7 @@ class Counters:
     unanswered: int = 0
     redelivered: int = 0
 
-    def freeze(
-        self, *, waiting: int, subscriptions: int, forgotten: int = 0, parts: PartStatistics = _NO_PARTS
-    ) -> DetailedStatistics:
+    def freeze(self, *, waiting: int, subscriptions: int, forgotten: int, parts: PartStatistics) -> DetailedStatistics:
         """The counts as they are now, with what is still on its way."""
         return DetailedStatistics(
             **asdict(self),

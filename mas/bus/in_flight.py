@@ -1,5 +1,5 @@
-"""One message in flight through a bus (where it is, who waits for it, who observes it), and the subscription that
-receives it and ends it.
+"""One message in flight through a bus: where it is, who waits for it, who observes it; and those that one subscription
+holds.
 
 A message has one outcome; the first one counts. `Pending` is what every delivery has in common, in one process and
 between processes: a sender that waits. `InFlightMessage` and `mas.bus.mqtt.outgoing` add where it is.
@@ -9,10 +9,11 @@ import asyncio
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
 
 from mas.bus.parts import PartLine
-from mas.core.errors import BusError, Closed, JournalError
 from mas.core.messages import Delivery, Envelope
 
 Outcome = Envelope | Exception | None
@@ -20,7 +21,7 @@ Outcome = Envelope | Exception | None
 K = TypeVar("K", bound=Hashable)
 
 
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """A message whose outcome is not final.
 
     Attributes:
@@ -30,13 +31,13 @@ class Pending:
         tries: how often a receiver had it and did not finish.
     """
 
-    __slots__ = ("envelope", "future", "outcome", "timer", "tries")
+    envelope: Envelope
+    future: "asyncio.Future[Outcome] | None" = None
+    outcome: Outcome = None
+    timer: asyncio.TimerHandle | None = None
+    tries: int = 0
 
-    def __init__(self, envelope: Envelope, future: "asyncio.Future[Outcome] | None" = None) -> None:
-        self.envelope, self.future = envelope, future
-        self.outcome: Outcome = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.tries = 0
+    __repr__ = object.__repr__  # an event loop shows what a callback was given, and payloads may be private
 
     @property
     def is_settled(self) -> bool:
@@ -109,7 +110,7 @@ class DeliveryObserver(Protocol):
         """Its latest event; `tries` as above, and `due`: not to be delivered again before, on the bus's clock."""
 
 
-class InFlightMessage(Pending):
+class InFlightMessage(Pending, kw_only=True, eq=False):
     """One accepted message, until its outcome is final.
 
     Attributes:
@@ -129,48 +130,28 @@ class InFlightMessage(Pending):
         observer: hears its events, None: it is not observed.
     """
 
-    __slots__ = (
-        "due",
-        "frame",
-        "has_expired",
-        "is_admitted",
-        "is_given_up",
-        "is_renewed",
-        "is_request",
-        "lane",
-        "line",
-        "observer",
-        "place",
-        "receiver",
-        "record",
-        "subscription",
-        "ticket",
-        "watchers",
-    )
+    ticket: int
+    is_request: bool
+    observer: DeliveryObserver | None = None
+    lane: tuple[str, str] | None = None
+    line: PartLine | None = None
+    place: Queue | None = None
+    subscription: "SubscriptionQueue | None" = None
+    receiver: "SubscriptionQueue | None" = None
+    is_admitted: bool = False
+    is_given_up: bool = False
+    has_expired: bool = False
+    due: float = -math.inf
+    is_renewed: bool = False
+    frame: bytes | None = None
+    record: int | None = None
+    watchers: tuple[Callable[[], object], ...] = ()
 
-    def __init__(
-        self, envelope: Envelope, ticket: int, *, is_request: bool, observer: DeliveryObserver | None = None
-    ) -> None:
-        self.envelope = envelope  # as Pending does, without its call: once for every message
-        self.future = None
-        self.outcome = None
-        self.timer = None
-        self.tries = 0 if observer is None else observer.tries
-        self.ticket, self.is_request = ticket, is_request
-        self.lane = None if envelope.key is None else (envelope.source, envelope.key)
-        self.line: PartLine | None = None
-        self.place: Queue | None = None
-        self.subscription: SubscriptionQueue | None = None
-        self.receiver: SubscriptionQueue | None = None
-        self.is_admitted = False
-        self.is_given_up = False
-        self.has_expired = False
-        self.due = -math.inf
-        self.is_renewed = False
-        self.observer = observer
-        self.frame: bytes | None = None
-        self.record: int | None = None
-        self.watchers: tuple[Callable[[], object], ...] = ()
+    def __post_init__(self) -> None:
+        if self.envelope.key is not None:
+            self.lane = (self.envelope.source, self.envelope.key)
+        if self.observer is not None:
+            self.tries = self.observer.tries
 
     @property
     def is_promised(self) -> bool:
@@ -247,170 +228,3 @@ class SubscriptionQueue:
             if not turn.done():
                 turn.set_result(None)
                 return
-
-
-class LocalSubscription(SubscriptionQueue):
-    """A subscription: an async context manager that listens while it is entered.
-
-    Args:
-        address: what it listens at.
-        principal: who reads.
-        credit: messages held and not `done`, at most.
-        enter, leave: called when listening starts and ends.
-        deliver: asked for every message about to be taken; False: it was cancelled or expired, and counted.
-        release: gives the credit of one message back.
-        finish: told of every message that is `done`, with its effect; gives its credit back.
-        give_back: told of every message that is not, with the delay, the cause, and whether that was an attempt;
-            a delay of None: never again.
-        withdrawn: called when it takes nothing new.
-
-    Raises:
-        ValueError: credit is below 1.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        principal: str,
-        credit: int,
-        enter: Callable[["LocalSubscription"], None],
-        leave: Callable[["LocalSubscription"], None],
-        deliver: Callable[[InFlightMessage], bool],
-        release: Callable[[InFlightMessage], None],
-        finish: Callable[[InFlightMessage, bytes | None], None],
-        give_back: Callable[[InFlightMessage, float | None, str, bool], bool],
-        withdrawn: Callable[["LocalSubscription"], None],
-    ) -> None:
-        if credit < 1:
-            raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
-        super().__init__(address, principal=principal, credit=credit)
-        self._enter, self._leave, self._deliver, self._release = enter, leave, deliver, release
-        self._finish, self._give_back, self._withdrawn = finish, give_back, withdrawn
-
-    async def __aenter__(self) -> Self:
-        self._enter(self)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._leave(self)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Envelope:
-        envelope = self._take()
-        if envelope is not None:
-            return envelope
-        try:
-            return await self.receive()
-        except Closed:
-            raise StopAsyncIteration from None
-
-    async def receive(self) -> Envelope:
-        while (envelope := self._take()) is None:
-            if self.closed:
-                raise Closed(f"the subscription at {self.address!r} is closed and its queue is empty")
-            turn = asyncio.get_running_loop().create_future()
-            self._receivers.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._pass_on(turn)
-                raise
-        return envelope
-
-    def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
-        """Give the credit of a received message back; see `Subscription.done`.
-
-        `effect` is kept with the message in the bus's journal, in the same transaction as the fact that it is done. A
-        subscription that has ended keeps neither: the message is delivered again.
-
-        Raises:
-            BusError: this open subscription does not hold the message.
-            JournalError: an effect of a request, or of a message on a bus without a journal.
-        """
-        if effect is not None:
-            self._check_effect(envelope)
-        message = self._let_go(envelope)
-        if message is not None:
-            self._finish(message, effect)
-
-    def nack(
-        self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
-    ) -> bool:
-        """Give a received message back, to be delivered again; see `Subscription.nack`.
-
-        Raises:
-            ValueError: the delay is negative. BusError: this open subscription does not hold the message.
-        """
-        if not delay_s >= 0:
-            raise ValueError(f"delay_s is {delay_s}; it must be 0 (at once) or more")
-        message = self._let_go(envelope)
-        return message is None or self._give_back(message, delay_s, cause, is_tried)
-
-    def reject(self, envelope: Envelope, *, cause: str) -> None:
-        """Give a received message up; see `Subscription.reject`.
-
-        Raises:
-            BusError: this open subscription does not hold the message.
-        """
-        message = self._let_go(envelope)
-        if message is not None:
-            self._give_back(message, None, cause, True)
-
-    def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
-        """Call once when the answer is not awaited any more; see `Subscription.on_abandoned`."""
-        message = next((message for message in self.taken.get(envelope.id, ()) if message.envelope is envelope), None)
-        if message is None or message.future is None or not message.is_request:
-            return
-        message.watchers += (call,)
-        if message.is_given_up or message.future.cancelled():
-            message.call_watchers()
-
-    async def withdraw(self) -> None:
-        self.credit = 0
-        self.close()
-        self._withdrawn(self)
-
-    async def heard(self) -> None:
-        """In one process an answer is heard at once; see `Subscription.heard`."""
-
-    def _check_effect(self, envelope: Envelope) -> None:
-        if any(message.record is None or message.is_request for message in self.taken.get(envelope.id, ())):
-            raise JournalError(
-                f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
-            )
-
-    def _let_go(self, envelope: Envelope) -> InFlightMessage | None:
-        """The received message, no longer held; None: the subscription has ended, and others have it."""
-        held = self.taken.get(envelope.id)
-        if held is None:
-            if self.closed:
-                return None
-            raise BusError(
-                f"message {envelope.id!r} is not held by the subscription at {self.address!r}: call done, nack or "
-                "reject once for each received message, on the subscription that received it"
-            )
-        message = held.pop(0)
-        if not held:
-            del self.taken[envelope.id]
-        return message
-
-    def _take(self) -> Envelope | None:
-        while self.queue:
-            _, message = self.queue.popitem(last=False)
-            message.place = None
-            if self._deliver(message):
-                message.receiver = self
-                self.taken.setdefault(message.envelope.id, []).append(message)
-                return message.envelope
-            self._release(message)
-        return None
-
-    def _pass_on(self, turn: asyncio.Future[None]) -> None:
-        """A cancelled receiver hands its wake-up to the next one, so that no message lies unseen."""
-        if turn in self._receivers:
-            self._receivers.remove(turn)
-        elif self.queue:
-            self._wake()

@@ -47,6 +47,7 @@ class Journal:
     Attributes:
         connection: for a bus that begins, before it writes anything down; later only the writing thread uses it.
         is_shared: its bus is one process of several (`mas.bus.mqtt.journal`).
+        last: the position of the latest message.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Journal:
         self._is_closed = False
         self._batch: list[Step] | None = None
         self._steps_since = 0
-        self._last: int = connection.execute(
+        self.last: int = connection.execute(
             "SELECT max(ifnull((SELECT max(seq) FROM record), 0), ifnull((SELECT max(seq) FROM seen), 0))"
         ).fetchone()[0]
         self._writer = Writer(connection, str(path), self._tidy)
@@ -176,14 +177,14 @@ class Journal:
         self, frame: bytes, envelope: Envelope, *, way: Way, expires_in_s: float | None, is_kept: bool = True
     ) -> int:
         """Write a message down; returns its position. `is_kept` False: its sender has it until it is done."""
-        self._last += 1
+        self.last += 1
         is_promised = is_kept and way in ("one_way", "sent") and envelope.delivery is not Delivery.BEST_EFFORT
         is_over = way == "answer"
         now = time.time()
         row: Step = (
             _ACCEPT,
             (
-                self._last,
+                self.last,
                 envelope.id,
                 way,
                 is_promised,
@@ -192,23 +193,19 @@ class Journal:
                 None if expires_in_s is None else now + expires_in_s,
                 State.ANSWERED if is_over else State.OPEN,
                 envelope.attempt,
-                self._last if is_over else None,
+                self.last if is_over else None,
                 now if is_over else None,
             ),
         )
         if way in ("one_way", "request") and envelope.delivery is Delivery.EFFECTIVELY_ONCE:
-            self.write(row, (_SEE, (envelope.target, envelope.id, self._last)))
+            self.write(row, (_SEE, (envelope.target, envelope.id, self.last)))
         else:
             self.write(row)
-        return self._last
-
-    def answered(self, frame: bytes, answer: Envelope) -> None:
-        """Write an answer down that reached its requester."""
-        self.accepted(frame, answer, way="answer", expires_in_s=None)
+        return self.last
 
     def settled(self, seq: int, state: State, cause: str, *, tries: int, effect: bytes | None) -> None:
         """Write the outcome of a message; the first one counts."""
-        self.write((_SETTLE, (state, cause, tries, effect, self._last, time.time(), seq)))
+        self.write((_SETTLE, (state, cause, tries, effect, self.last, time.time(), seq)))
 
     def renewed(self, seq: int, attempt: int, tries: int) -> None:
         """Write down that a message is to be delivered again; what was dead loses its deadline."""
@@ -236,11 +233,6 @@ class Journal:
             self._batch = None
             if batch:
                 self._writer.add(*batch)
-
-    @property
-    def last(self) -> int:
-        """The position of the latest message."""
-        return self._last
 
     def check(self) -> None:
         """Refuse further work without a record.
@@ -275,7 +267,7 @@ class Journal:
         self._steps_since = 0
         execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
-        dropped = 0 if self.keep is None else execute(_DROP, (self._last - self.keep,)).rowcount
+        dropped = 0 if self.keep is None else execute(_DROP, (self.last - self.keep,)).rowcount
         if self._keep_s is not None:
             dropped += execute(_DROP_OLD, (time.time() - self._keep_s,)).rowcount
         dead = execute(_DROP_DEAD, (self._keep_dead,)).rowcount

@@ -102,11 +102,6 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=f"journal {name}", daemon=True)
         self._thread.start()
 
-    @property
-    def backlog(self) -> int:
-        """Steps that are added and not yet written."""
-        return self.added - self._written
-
     def add(self, *steps: Step) -> None:
         """Have steps written soon, in one transaction.
 

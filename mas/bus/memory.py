@@ -8,12 +8,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from typing import Self
 
 import msgspec
 
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, DetailedStatistics
-from mas.bus.in_flight import DeliveryObserver, InFlightMessage, LocalSubscription
+from mas.bus.in_flight import DeliveryObserver, InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
 from mas.bus.parts import PartCounters, PartLine, PartStream, Take
@@ -21,8 +22,8 @@ from mas.bus.redelivery import Redelivery
 from mas.bus.settlement import Settlement
 from mas.bus.undelivered import DeadLetter, bus_closed, no_answer, no_listener, not_a_reader
 from mas.bus.wire import encode
-from mas.core.errors import Closed, Denied, Dropped, MasError, RemoteError
-from mas.core.messages import Delivery, Envelope, Note, Payload
+from mas.core.errors import BusError, Closed, Denied, Dropped, JournalError, MasError, RemoteError
+from mas.core.messages import Delivery, Envelope, Payload
 from mas.core.naming import listed
 
 
@@ -55,20 +56,17 @@ class MemoryBus:
         journal: Journal | None = None,
     ) -> None:
         self._clock = clock
-        self._taps = Taps()
         self._journal = journal
-        self._settlement = Settlement(clock=clock, show=self._taps.show, limits=limits, journal=journal)
+        self._settlement = Settlement(clock=clock, limits=limits, journal=journal)
         self._counters = self._settlement.counters
         self._queues: dict[str, AddressQueue] = {}
         self._pending: dict[str, InFlightMessage] = {}
         self.part_counters = PartCounters()
         self._tickets = itertools.count()
-        self._redelivery = Redelivery(
-            self._settlement, self._queues, clock=clock, ticket=self._tickets.__next__, limits=limits, journal=journal
-        )
+        self._redelivery = Redelivery(self._settlement, self._queues, ticket=self._tickets.__next__)
         self._is_closed = False
         if journal is not None:
-            self._redelivery.restore()
+            self._redelivery.restore(journal)
 
     def now(self) -> float:
         """Seconds on the clock that deadlines refer to."""
@@ -84,7 +82,7 @@ class MemoryBus:
             Malformed: the journal cannot hold the payload. JournalError: it is closed, or its disk has failed.
         """
         queue = self._route(envelope)
-        message = InFlightMessage(envelope, next(self._tickets), is_request=False, observer=observer)
+        message = InFlightMessage(envelope, ticket=next(self._tickets), is_request=False, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(envelope)
@@ -125,7 +123,7 @@ class MemoryBus:
             timeout = self.now() + timeout_s
             deadline = timeout if deadline is None else min(deadline, timeout)
         envelope = msgspec.structs.replace(envelope, reply_to=token, deadline=deadline)
-        message = InFlightMessage(envelope, ticket, is_request=True, observer=observer)
+        message = InFlightMessage(envelope, ticket=ticket, is_request=True, observer=observer)
         if self._journal is not None:
             self._journal.check()
             message.frame = encode(message.envelope)
@@ -180,7 +178,7 @@ class MemoryBus:
             answer = message.line.closing(request, answer)
         frame = None if self._journal is None else encode(answer)
         if self._settlement.answer(message, answer, frame):
-            self._taps.show(answer)
+            self._settlement.taps.show(answer)
 
     async def fail(self, request: Envelope, error: Exception) -> None:
         if not isinstance(error, MasError):
@@ -189,29 +187,18 @@ class MemoryBus:
             error = remote
         self._settlement.answer(self._asked(request), error)
 
-    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> LocalSubscription:
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> "LocalSubscription":
         """Listen at an address while the result is entered; see `Bus.subscribe`.
 
         Raises:
             ValueError: credit is below 1.
             On entry: Closed; Denied when the address already has subscriptions of another principal.
         """
-        return LocalSubscription(
-            address,
-            principal=address if principal is None else principal,
-            credit=credit,
-            enter=self._enter,
-            leave=self._leave,
-            deliver=self._settlement.deliver,
-            release=self._release,
-            finish=self._finish,
-            give_back=self._redelivery.give_back,
-            withdrawn=self._redelivery.withdrawn,
-        )
+        return LocalSubscription(self, address, principal=principal, credit=credit)
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
         """Call `watch` for every message that enters a queue and every answer that is awaited; see `Bus.tap`."""
-        return self._taps.add(watch, principal=principal)
+        return self._settlement.taps.add(watch, principal=principal)
 
     def statistics(self) -> DetailedStatistics:
         """Counters so far; what has expired or is due again is taken out of its queue first."""
@@ -295,7 +282,7 @@ class MemoryBus:
         if queue is not None:
             queue.release(message)
 
-    def _enter(self, subscription: LocalSubscription) -> None:
+    def _enter(self, subscription: "LocalSubscription") -> None:
         if self._is_closed or subscription.closed:
             raise Closed(f"cannot listen at {subscription.address!r}: the bus or this subscription is closed")
         queue = self._queues.get(subscription.address)
@@ -311,7 +298,7 @@ class MemoryBus:
         self._redelivery.adopt(subscription.address, queue)
         queue.join(subscription)
 
-    def _leave(self, subscription: LocalSubscription) -> None:
+    def _leave(self, subscription: "LocalSubscription") -> None:
         queue = self._queues[subscription.address]
         subscription.close()
         again = self._redelivery.leave(subscription, has_others=len(queue.subscriptions) > 1)
@@ -324,43 +311,148 @@ class MemoryBus:
                 self._settlement.give_up(message, no_answer(message.envelope))
 
 
-Watch = Callable[[Envelope], None]
+class LocalSubscription(SubscriptionQueue):
+    """A subscription: an async context manager that listens while it is entered.
 
+    Args:
+        bus: whose messages it takes.
+        address: what it listens at.
+        principal: who reads; None: the address.
+        credit: messages held and not `done`, at most.
 
-def redacted(envelope: Envelope, principal: str | None) -> Envelope:
-    """The envelope as `principal` may see it; a private payload becomes the note `[private]`. None: a stranger."""
-    if envelope.visibility is None or principal in envelope.visibility:
-        return envelope
-    return msgspec.structs.replace(envelope, kind=Note.kind, payload=Note(text="[private]"))
+    Raises:
+        ValueError: credit is below 1.
+    """
 
+    def __init__(self, bus: MemoryBus, address: str, *, principal: str | None, credit: int) -> None:
+        if credit < 1:
+            raise ValueError(f"credit of the subscription at {address!r} is {credit}; it must be 1 or more")
+        super().__init__(address, principal=address if principal is None else principal, credit=credit)
+        self._bus = bus
 
-class Taps:
-    """The watchers of one bus: they see every message, but never what is private."""
+    async def __aenter__(self) -> Self:
+        self._bus._enter(self)
+        return self
 
-    def __init__(self) -> None:
-        self._watches: dict[object, tuple[Watch, str | None]] = {}
+    async def __aexit__(self, *error: object) -> None:
+        self._bus._leave(self)
 
-    def __bool__(self) -> bool:
-        return bool(self._watches)
+    def __aiter__(self) -> Self:
+        return self
 
-    def add(self, watch: Watch, *, principal: str | None) -> Callable[[], None]:
-        """Start a tap; returns a function that ends it and may be called twice."""
-        key = object()
-        self._watches[key] = (watch, principal)
+    async def __anext__(self) -> Envelope:
+        envelope = self._take()
+        if envelope is not None:
+            return envelope
+        try:
+            return await self.receive()
+        except Closed:
+            raise StopAsyncIteration from None
 
-        def end() -> None:
-            self._watches.pop(key, None)
-
-        return end
-
-    def show(self, envelope: Envelope) -> None:
-        """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
-        if not self._watches:
-            return
-        for watch, principal in tuple(self._watches.values()):
+    async def receive(self) -> Envelope:
+        while (envelope := self._take()) is None:
+            if self.closed:
+                raise Closed(f"the subscription at {self.address!r} is closed and its queue is empty")
+            turn = asyncio.get_running_loop().create_future()
+            self._receivers.append(turn)
             try:
-                watch(redacted(envelope, principal))
-            except Exception as error:  # noqa: BLE001 - the watcher's own error: reported below, and the message is delivered
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
-                )
+                await turn
+            except asyncio.CancelledError:
+                self._pass_on(turn)
+                raise
+        return envelope
+
+    def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
+        """Give the credit of a received message back; see `Subscription.done`.
+
+        `effect` is kept with the message in the bus's journal, in the same transaction as the fact that it is done. A
+        subscription that has ended keeps neither: the message is delivered again.
+
+        Raises:
+            BusError: this open subscription does not hold the message.
+            JournalError: an effect of a request, or of a message on a bus without a journal.
+        """
+        if effect is not None:
+            self._check_effect(envelope)
+        message = self._let_go(envelope)
+        if message is not None:
+            self._bus._finish(message, effect)
+
+    def nack(
+        self, envelope: Envelope, *, delay_s: float = 0.0, cause: str = "given back", is_tried: bool = True
+    ) -> bool:
+        """Give a received message back, to be delivered again; see `Subscription.nack`.
+
+        Raises:
+            ValueError: the delay is negative. BusError: this open subscription does not hold the message.
+        """
+        if not delay_s >= 0:
+            raise ValueError(f"delay_s is {delay_s}; it must be 0 (at once) or more")
+        message = self._let_go(envelope)
+        return message is None or self._bus._redelivery.give_back(message, delay_s, cause, is_tried)
+
+    def reject(self, envelope: Envelope, *, cause: str) -> None:
+        """Give a received message up; see `Subscription.reject`.
+
+        Raises:
+            BusError: this open subscription does not hold the message.
+        """
+        message = self._let_go(envelope)
+        if message is not None:
+            self._bus._redelivery.give_back(message, None, cause, is_tried=True)
+
+    def on_abandoned(self, envelope: Envelope, call: Callable[[], object]) -> None:
+        """Call once when the answer is not awaited any more; see `Subscription.on_abandoned`."""
+        message = next((message for message in self.taken.get(envelope.id, ()) if message.envelope is envelope), None)
+        if message is None or message.future is None or not message.is_request:
+            return
+        message.watchers += (call,)
+        if message.is_given_up or message.future.cancelled():
+            message.call_watchers()
+
+    async def withdraw(self) -> None:
+        self.credit = 0
+        self.close()
+        self._bus._redelivery.withdrawn(self)
+
+    async def heard(self) -> None:
+        """In one process an answer is heard at once; see `Subscription.heard`."""
+
+    def _check_effect(self, envelope: Envelope) -> None:
+        if any(message.record is None or message.is_request for message in self.taken.get(envelope.id, ())):
+            raise JournalError(
+                f"the effect of {envelope.id!r} cannot be kept: it takes a journal and a one-way message"
+            )
+
+    def _let_go(self, envelope: Envelope) -> InFlightMessage | None:
+        """The received message, no longer held; None: the subscription has ended, and others have it."""
+        held = self.taken.get(envelope.id)
+        if held is None:
+            if self.closed:
+                return None
+            raise BusError(
+                f"message {envelope.id!r} is not held by the subscription at {self.address!r}: call done, nack or "
+                "reject once for each received message, on the subscription that received it"
+            )
+        message = held.pop(0)
+        if not held:
+            del self.taken[envelope.id]
+        return message
+
+    def _take(self) -> Envelope | None:
+        while self.queue:
+            _, message = self.queue.popitem(last=False)
+            message.place = None
+            if self._bus._settlement.deliver(message):
+                message.receiver = self
+                self.taken.setdefault(message.envelope.id, []).append(message)
+                return message.envelope
+            self._bus._release(message)
+        return None
+
+    def _pass_on(self, turn: asyncio.Future[None]) -> None:
+        """A cancelled receiver hands its wake-up to the next one, so that no message lies unseen."""
+        if turn in self._receivers:
+            self._receivers.remove(turn)
+        elif self.queue:
+            self._wake()

@@ -66,18 +66,16 @@ def part_of(request: Envelope, payload: Payload, *, sequence: int, attempt: int,
     )
 
 
-class PartLine:
+class PartLine(msgspec.Struct, eq=False):
     """The way of the parts of one answer, from its handler to `take`; the request in flight holds it until it ends.
 
     `attempt`: whose parts they are; `sent`: how many it has sent.
     """
 
-    __slots__ = ("attempt", "counters", "sent", "take")
-
-    def __init__(self, take: Take, counters: PartCounters) -> None:
-        self.take, self.counters = take, counters
-        self.attempt = 0
-        self.sent = 0
+    take: Take
+    counters: PartCounters
+    attempt: int = 0
+    sent: int = 0
 
     def move_to(self, request: Envelope) -> bool:
         """Move on to a later attempt at the answer, whose parts count from 0. False: this attempt is over, as another

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from mas.bus.address_queue import AddressQueue
-from mas.bus.counters import BusLimits
 from mas.bus.in_flight import InFlightMessage, SubscriptionQueue
 from mas.bus.journal import Journal
 from mas.bus.journal_tables import Record, State
@@ -23,26 +22,17 @@ class Redelivery:
     """Decides whether a message that was not handled gets another attempt, and when.
 
     Args:
-        settlement: counts what becomes of every message.
+        settlement: counts what becomes of every message; timers wait in real time and look at its clock again.
         queues: address -> queue, of every address with a subscription.
-        clock: seconds; timers wait in real time and look at it again.
         ticket: the next position in the order of acceptance.
     """
 
     def __init__(
-        self,
-        settlement: Settlement,
-        queues: Mapping[str, AddressQueue],
-        *,
-        clock: Callable[[], float],
-        ticket: Callable[[], int],
-        limits: BusLimits,
-        journal: Journal | None,
+        self, settlement: Settlement, queues: Mapping[str, AddressQueue], *, ticket: Callable[[], int]
     ) -> None:
-        self._settlement = settlement
-        self._counters = settlement.counters
-        self._queues, self._clock, self._ticket, self._limits = queues, clock, ticket, limits
-        self._journal = journal
+        self._settlement, self._queues, self._ticket = settlement, queues, ticket
+        self._counters, self._limits = settlement.counters, settlement.limits
+        self._clock, self._journal = settlement.clock, settlement.journal
         self._orphans: dict[str, list[InFlightMessage]] = {}
 
     def give_back(self, message: InFlightMessage, delay_s: float | None, cause: str, is_tried: bool) -> bool:
@@ -146,7 +136,7 @@ class Redelivery:
                 self._insert(message)
         return number
 
-    def restore(self) -> None:
+    def restore(self, journal: Journal) -> None:
         """Take over what the journal holds: messages to deliver again, dead letters, and ids not to accept again.
 
         Dead letters count as accepted, so that the counters add up.
@@ -154,9 +144,7 @@ class Redelivery:
         Raises:
             JournalError: the journal cannot be read, or a bus has it already. Malformed: a payload's class is unknown.
         """
-        if self._journal is None:
-            return
-        open_records, dead, seen, forgotten = self._journal.attach()
+        open_records, dead, seen, forgotten = journal.attach()
         for key in seen:
             self._settlement.seen.add(key)
         for record in open_records:
@@ -176,7 +164,7 @@ class Redelivery:
         """The message as it stands; its deadline moves from the clock on the wall to the bus's own."""
         deadline = None if record.deadline is None else self._clock() + record.deadline - time.time()
         envelope = msgspec.structs.replace(record.envelope, attempt=record.attempt, deadline=deadline)
-        message = InFlightMessage(envelope, self._ticket(), is_request=False)
+        message = InFlightMessage(envelope, ticket=self._ticket(), is_request=False)
         message.tries = record.tries
         message.is_renewed = record.attempt > 1
         message.record = record.seq

@@ -80,7 +80,7 @@ class ReplayBus(MemoryBus):
         if exchange.answer is None:
             raise _recorded_error(request)
         answer = msgspec.structs.replace(decode(exchange.answer.frame), correlation=envelope.id, target=envelope.source)
-        self._taps.show(answer)
+        self._settlement.taps.show(answer)
         return answer
 
     def check_finished(self) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from mas.bus.address_queue import AddressQueue
 from mas.bus.counters import BusLimits, Counters
 from mas.bus.in_flight import InFlightMessage, Recent
@@ -12,10 +14,52 @@ from mas.bus.journal import Journal
 from mas.bus.journal_tables import State
 from mas.bus.undelivered import DeadLetters, given_up, no_listener_left, not_answered, not_received
 from mas.core.errors import Dropped
-from mas.core.messages import Delivery, Envelope
+from mas.core.messages import Delivery, Envelope, Note
 
 # Looked up once: in Python 3.11 a member of an enumeration costs a quarter of a microsecond, several times a message.
 _ONCE: Final = Delivery.EFFECTIVELY_ONCE
+
+
+Watch = Callable[[Envelope], None]
+
+
+def redacted(envelope: Envelope, principal: str | None) -> Envelope:
+    """The envelope as `principal` may see it; a private payload becomes the note `[private]`. None: a stranger."""
+    if envelope.visibility is None or principal in envelope.visibility:
+        return envelope
+    return msgspec.structs.replace(envelope, kind=Note.kind, payload=Note(text="[private]"))
+
+
+class Taps:
+    """The watchers of one bus: they see every message, but never what is private."""
+
+    def __init__(self) -> None:
+        self._watches: dict[object, tuple[Watch, str | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def add(self, watch: Watch, *, principal: str | None) -> Callable[[], None]:
+        """Start a tap; returns a function that ends it and may be called twice."""
+        key = object()
+        self._watches[key] = (watch, principal)
+
+        def end() -> None:
+            self._watches.pop(key, None)
+
+        return end
+
+    def show(self, envelope: Envelope) -> None:
+        """Show a message to all; a watcher that raises is reported to the event loop and stops no delivery."""
+        if not self._watches:
+            return
+        for watch, principal in tuple(self._watches.values()):
+            try:
+                watch(redacted(envelope, principal))
+            except Exception as error:  # noqa: BLE001 - the watcher's own error: reported below, and the message is delivered
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a tap failed on message {envelope.id!r}", "exception": error}
+                )
 
 
 class Settlement:
@@ -23,23 +67,19 @@ class Settlement:
 
     Args:
         clock: seconds that deadlines refer to.
-        show: called for every message that enters a queue.
         limits: how many ids and dead letters are remembered.
         journal: where every message and its outcome is written, None: nowhere.
+
+    Attributes:
+        taps: are shown every message that enters a queue.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        show: Callable[[Envelope], None],
-        limits: BusLimits,
-        journal: Journal | None,
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float], limits: BusLimits, journal: Journal | None) -> None:
         self.counters = Counters()
         self.dead: DeadLetters[InFlightMessage] = DeadLetters(limits.dead_letters)
         self.seen: Recent[tuple[str, str]] = Recent(limits.remembered)
-        self._journal, self._clock, self._show = journal, clock, show
+        self.taps = Taps()
+        self.clock, self.limits, self.journal = clock, limits, journal
 
     def offer(self, queue: AddressQueue, message: InFlightMessage) -> bool:
         """Settle a new message without waiting, if possible: it enters a queue, is a duplicate, or has expired."""
@@ -56,7 +96,7 @@ class Settlement:
         """Wait until a message is settled; a cancelled sender takes it back if it was not received."""
         assert message.future is not None
         if message.envelope.deadline is not None:
-            message.at(message.envelope.deadline, self._clock, partial(self._at_deadline, queue, message))
+            message.at(message.envelope.deadline, self.clock, partial(self._at_deadline, queue, message))
         try:
             outcome = await message.future  # as Pending.wait does, without its call
         except asyncio.CancelledError:
@@ -87,14 +127,14 @@ class Settlement:
                 return False
             self.seen.add((message.envelope.target, message.envelope.id))
         message.is_admitted = True
-        self._show(message.envelope)
-        if message.frame is not None and self._journal is not None:
+        self.taps.show(message.envelope)
+        if message.frame is not None and self.journal is not None:
             deadline = message.envelope.deadline
-            message.record = self._journal.accepted(
+            message.record = self.journal.accepted(
                 message.frame,
                 message.envelope,
                 way="request" if message.is_request else "one_way",
-                expires_in_s=None if deadline is None else deadline - self._clock(),
+                expires_in_s=None if deadline is None else deadline - self.clock(),
                 is_kept=message.observer is None,
             )
         if not message.is_request:
@@ -181,7 +221,7 @@ class Settlement:
         """Take out what has expired while it waited; False: nothing had."""
         if not queue.has_deadlines:
             return False
-        now = self._clock()
+        now = self.clock()
         expired = [
             message
             for message in queue.messages()
@@ -200,7 +240,7 @@ class Settlement:
         if message.future is not None and (message.future.done() if message.is_request else message.future.cancelled()):
             self._cancelled(message)
             return True
-        if message.envelope.deadline is not None and self._clock() >= message.envelope.deadline:
+        if message.envelope.deadline is not None and self.clock() >= message.envelope.deadline:
             self._expire(message)
             return True
         return False
@@ -237,14 +277,14 @@ class Settlement:
     def _write_answer(self, message: InFlightMessage, outcome: Envelope | Exception, frame: bytes | None) -> None:
         if isinstance(outcome, Exception):
             self.write(message, State.FAILED, f"{type(outcome).__name__}: {outcome}")
-        elif frame is not None and self._journal is not None:
+        elif frame is not None and self.journal is not None:
             self.write(message, State.ANSWERED)
-            self._journal.answered(frame, outcome)
+            self.journal.accepted(frame, outcome, way="answer", expires_in_s=None)
 
     def write(self, message: InFlightMessage, state: State, cause: str = "", effect: bytes | None = None) -> None:
         """Write the state of a message into the journal."""
-        if message.record is not None and self._journal is not None:
-            self._journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
+        if message.record is not None and self.journal is not None:
+            self.journal.settled(message.record, state, cause, tries=message.tries, effect=effect)
 
     def remember(self, message: InFlightMessage) -> None:
         """Drop later messages with the id of an effectively-once message."""
@@ -264,8 +304,8 @@ class Settlement:
     def forget(self, target: str, message_id: str) -> None:
         """Accept a message with this id again."""
         self.seen.pop((target, message_id), None)
-        if self._journal is not None:
-            self._journal.forgot(target, message_id)
+        if self.journal is not None:
+            self.journal.forgot(target, message_id)
 
     def _at_deadline(self, queue: AddressQueue, message: InFlightMessage) -> None:
         """Its deadline passed: stop waiting."""

@@ -37,12 +37,12 @@ def describe(detail: ErrorDetails) -> str:
         return f"{_dotted(place)}: {detail['msg'].removeprefix('Value error, ')}."
     if detail["type"] == "missing":
         return f"{_dotted(place)} must be set."
-    key = f"{_dotted(place) or 'the configuration'}={_shown(value)}"
+    key = f"{_dotted(place) or 'the configuration'}={shown(value)}"
     if detail["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         return f"{key} is not possible. {did_you_mean(str(value), names)}"
     if detail["type"] == "model_type":
-        fields = ", ".join(_model_at(place).model_fields)
+        fields = ", ".join(model_at(place).model_fields)
         return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
     message = re.sub(r"^(Input|String|Tuple|List|Dictionary) ", "", detail["msg"])
     hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
@@ -57,7 +57,7 @@ def describe_option(section: str, detail: ErrorDetails, names: Iterable[str]) ->
     """
     place = (*section.split("."), *detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"no key {_dotted(place)!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), names)}"
+        return f"no key {_dotted(place)!r} (value {shown(detail['input'])}). {did_you_mean(str(place[-1]), names)}"
     return describe({**detail, "loc": place})
 
 
@@ -82,7 +82,7 @@ def keys_named(name: str) -> list[str]:
 
 def unknown_key(place: Sequence[int | str], value: object) -> str:
     """The sentence for a key that does not exist."""
-    model, name = _model_at(place[:-1]), str(place[-1])
+    model, name = model_at(place[:-1]), str(place[-1])
     while place and place[0] not in Config.model_fields and len(place) > 1:
         place, model = place[:1], Config
         name = str(place[0])
@@ -91,17 +91,17 @@ def unknown_key(place: Sequence[int | str], value: object) -> str:
     possible = did_you_mean(name, model.model_fields)
     if meant and not near:
         possible = f"Did you mean {' or '.join(map(repr, meant))}?"
-    return f"no key {_dotted(place)!r} (value {_shown(value)}). {possible}"
+    return f"no key {_dotted(place)!r} (value {shown(value)}). {possible}"
 
 
-def _model_at(place: Sequence[int | str]) -> type[BaseModel]:
-    """The option model of a section; of one entry of a mapping, such as `peers.NAME`, the model of its entries."""
-    model: type[BaseModel] = Config
-    entries: Any = None
+def model_at(place: Sequence[int | str], root: type[BaseModel] = Config) -> type[BaseModel]:
+    """The option model of a section; of one entry of a mapping or a list, such as `peers.NAME`, that of its entries."""
+    model, entries = root, None
     for part in place:
         field = None if entries is not None else model.model_fields.get(str(part))
-        found = entries if field is None else field.annotation
-        entries = get_args(found)[1] if get_origin(found) is dict else None
+        found: Any = entries if field is None else field.annotation
+        kinds, origin = get_args(found), get_origin(found)
+        entries = kinds[1] if origin is dict else kinds[0] if origin is tuple else None
         if section := _section(found):
             model = section
         elif entries is None:
@@ -129,7 +129,8 @@ def _dotted(place: Sequence[int | str]) -> str:
     return ".".join(str(part) for part in place)
 
 
-def _shown(value: Any) -> str:
+def shown(value: object) -> str:
+    """A value as errors show it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 

@@ -45,6 +45,37 @@ class Scenario(Protocol):
         """Equal for scenarios that make the same tasks and demonstrations."""
 
 
+class ScenarioWrapper:
+    """What a scenario around another one leaves to that one. Satisfies `Scenario`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+
+    @property
+    def name(self) -> str:
+        return self._scenario.name
+
+    @property
+    def reward(self) -> Reward:
+        return self._scenario.reward
+
+    @property
+    def teams(self) -> Mapping[str, TeamSpec]:
+        return self._scenario.teams
+
+    def environment(self) -> Environment:
+        return self._scenario.environment()
+
+    def task(self, split: Split, index: int) -> Task:
+        return self._scenario.task(split, index)
+
+    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
+        return self._scenario.demonstrations(seed, expert=expert)
+
+    def fingerprint(self) -> str:
+        return self._scenario.fingerprint()
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One of all decisions that a game can come to: an information state, which is all that the seat was told.
 

@@ -1,6 +1,6 @@
 """Checks a team whole: one error lists every problem, each with the names that were possible."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -45,65 +45,58 @@ def check_team(spec: TeamSpec, roles: Mapping[str, Role]) -> None:
         raise GraphError(f"team {spec.name!r} is not well formed:{listed}")
 
 
-def _name_problems(spec: TeamSpec) -> list[str]:
+def _name_problems(spec: TeamSpec) -> Iterator[str]:
     members = spec.members()
-    problems = _form_problems((*members, *spec.teams), spec)
+    yield from _form_problems((*members, *spec.teams), spec)
     for agent, role in members.items():
         if role not in spec.roles:
-            problems.append(f"agent {agent!r} plays the unknown role {role!r}. {did_you_mean(role, spec.roles)}")
+            yield f"agent {agent!r} plays the unknown role {role!r}. {did_you_mean(role, spec.roles)}"
     for role in spec.roles:
         if role not in members.values() and role not in spec.stand_ins():
-            problems.append(f"role {role!r} is played by no agent; add one under 'agents' or remove the role")
+            yield f"role {role!r} is played by no agent; add one under 'agents' or remove the role"
     for team, agent in spec.teams.items():
         if team in members:
-            problems.append(f"{team!r} is the name of an agent and of a team; choose another for one of them")
+            yield f"{team!r} is the name of an agent and of a team; choose another for one of them"
         if agent not in members:
-            problems.append(f"'output' of team {team!r} names the unknown agent {agent!r}. {_near(agent, members)}")
-    return problems + _output_name_problems(spec, members)
+            yield f"'output' of team {team!r} names the unknown agent {agent!r}. {_near(agent, members)}"
+    yield from _output_name_problems(spec, members)
 
 
-def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> list[str]:
+def _output_name_problems(spec: TeamSpec, members: Mapping[str, str]) -> Iterator[str]:
     named = [
         ("output", spec.output),
         *(("else_output", agent) for agent in spec.else_output),
         *([("leader", spec.leader)] if spec.leader is not None else []),
         *(("joint", agent) for agent in spec.joint),
     ]
-    problems = [
-        f"{key!r} names the unknown agent {agent!r}. {did_you_mean(agent, members)}"
-        for key, agent in named
-        if agent not in members
-    ]
+    for key, agent in named:
+        if agent not in members:
+            yield f"{key!r} names the unknown agent {agent!r}. {did_you_mean(agent, members)}"
     if len(set(spec.outputs)) < len(spec.outputs):
-        problems.append(f"'output' and 'else_output' name an agent twice: {', '.join(spec.outputs)}; name each once")
-    return problems + (_joint_problems(spec) if spec.joint else [])
+        yield f"'output' and 'else_output' name an agent twice: {', '.join(spec.outputs)}; name each once"
+    if spec.joint:
+        yield from _joint_problems(spec)
 
 
-def _joint_problems(spec: TeamSpec) -> list[str]:
-    problems = []
+def _joint_problems(spec: TeamSpec) -> Iterator[str]:
     if len(set(spec.joint)) < len(spec.joint):
-        problems.append(f"'joint' names an agent twice: {', '.join(spec.joint)}; name each once")
+        yield f"'joint' names an agent twice: {', '.join(spec.joint)}; name each once"
     if spec.output not in spec.joint:
-        problems.append(f"'joint' leaves out the output agent {spec.output!r}; add it, or name one of them as 'output'")
+        yield f"'joint' leaves out the output agent {spec.output!r}; add it, or name one of them as 'output'"
     if spec.else_output:
-        problems.append("'joint' and 'else_output' exclude each other: members that did not speak are left out anyway")
-    return problems
+        yield "'joint' and 'else_output' exclude each other: members that did not speak are left out anyway"
 
 
-def _form_problems(names: Iterable[str], spec: TeamSpec) -> list[str]:
-    problems = []
+def _form_problems(names: Iterable[str], spec: TeamSpec) -> Iterator[str]:
     for name in names:
         if local_name(name) in (START, DONE):
-            problems.append(
+            yield (
                 f"agent {name!r} has a reserved name; {START!r} and {DONE!r} are the ends of every team, choose another"
             )
         if "[" in name or "]" in name:
-            problems.append(
-                f"agent {name!r} has a bracket in its name, as instances of mapped agents have; take it out"
-            )
+            yield f"agent {name!r} has a bracket in its name, as instances of mapped agents have; take it out"
         if scope_of(name) and scope_of(name) not in spec.teams:
-            problems.append(f"agent {name!r} has a dot in its name, as members of a team within have; take it out")
-    return problems
+            yield f"agent {name!r} has a dot in its name, as members of a team within have; take it out"
 
 
 def _near(name: str, members: Iterable[str]) -> str:
@@ -112,40 +105,37 @@ def _near(name: str, members: Iterable[str]) -> str:
     return did_you_mean(local_name(name), same)
 
 
-def _edge_problems(spec: TeamSpec) -> list[str]:
+def _edge_problems(spec: TeamSpec) -> Iterator[str]:
     inner = spec.teams
     sources = (START, *(scoped(team, START) for team in inner), *spec.members(), *inner)
     targets = (*spec.members(), *inner, DONE, *(scoped(team, DONE) for team in inner))
-    problems = []
     for edge in spec.edges:
         text, source, target = edge_text(edge), edge.source, edge.target
         if local_name(source) == DONE:
-            problems.append(f"edge '{text}' leaves {source!r}, where the turn is over")
+            yield f"edge '{text}' leaves {source!r}, where the turn is over"
         elif source not in sources:
-            problems.append(f"edge '{text}' leaves the unknown agent {source!r}. {_near(source, sources)}")
+            yield f"edge '{text}' leaves the unknown agent {source!r}. {_near(source, sources)}"
         if local_name(target) == START:
-            problems.append(f"edge '{text}' leads to {target!r}, where nothing can arrive")
+            yield f"edge '{text}' leads to {target!r}, where nothing can arrive"
         elif target not in targets:
-            problems.append(f"edge '{text}' leads to the unknown agent {target!r}. {_near(target, targets)}")
+            yield f"edge '{text}' leads to the unknown agent {target!r}. {_near(target, targets)}"
         if local_name(source) == START and local_name(target) == DONE:
-            problems.append(f"edge '{text}' would end the turn before any agent has spoken")
+            yield f"edge '{text}' would end the turn before any agent has spoken"
         if scope_of(source) != scope_of(target):
-            problems.append(f"edge '{text}' leads into or out of the middle of a team; name the team itself")
-    return problems + _duplicate_problems(spec)
+            yield f"edge '{text}' leads into or out of the middle of a team; name the team itself"
+    yield from _duplicate_problems(spec)
 
 
-def _duplicate_problems(spec: TeamSpec) -> list[str]:
-    problems = []
+def _duplicate_problems(spec: TeamSpec) -> Iterator[str]:
     seen: list[EdgeSpec] = []
     for edge in spec.edges:
         for other in seen:
             same_ends = (other.source, other.target) == (edge.source, edge.target)
             if same_ends and (other.when == edge.when or None in (other.when, edge.when)):
                 verb = "repeats" if other.when == edge.when else "overlaps"
-                problems.append(f"edge '{edge_text(edge)}' {verb} '{edge_text(other)}'; keep one of them")
+                yield f"edge '{edge_text(edge)}' {verb} '{edge_text(other)}'; keep one of them"
                 break
         seen.append(edge)
-    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,46 +182,44 @@ def _shape(spec: TeamSpec, scope: str) -> _Shape:
     return _Shape(scope, nodes, tuple(edges), whole, forward)
 
 
-def _structure_problems(spec: TeamSpec) -> list[str]:
+def _structure_problems(spec: TeamSpec) -> Iterator[str]:
     if not spec.edges:
-        return [f"the team has no edges; begin with '{START} -> AGENT' and end with 'AGENT -> {DONE}'"]
-    return [problem for scope in ("", *spec.teams) for problem in _shape_problems(_shape(spec, scope))]
+        yield f"the team has no edges; begin with '{START} -> AGENT' and end with 'AGENT -> {DONE}'"
+        return
+    for scope in ("", *spec.teams):
+        yield from _shape_problems(_shape(spec, scope))
 
 
-def _shape_problems(shape: _Shape) -> list[str]:
+def _shape_problems(shape: _Shape) -> Iterator[str]:
     start, done = scoped(shape.scope, START), scoped(shape.scope, DONE)
-    problems = []
     if not shape.whole.out_degree(start):
-        problems.append(f"no edge leaves {start!r}; add '{start} -> AGENT'. {did_you_mean('', shape.nodes)}")
+        yield f"no edge leaves {start!r}; add '{start} -> AGENT'. {did_you_mean('', shape.nodes)}"
     if not shape.whole.in_degree(done):
-        problems.append(f"no edge leads to {done!r}; add 'AGENT -> {done}'. {did_you_mean('', shape.nodes)}")
+        yield f"no edge leads to {done!r}; add 'AGENT -> {done}'. {did_you_mean('', shape.nodes)}"
     reached = nx.descendants(shape.whole, start)
     ending = nx.ancestors(shape.whole, done)
     if reached:
-        problems += [f"agent {name!r} cannot be reached from {start!r}" for name in shape.nodes if name not in reached]
+        yield from (f"agent {name!r} cannot be reached from {start!r}" for name in shape.nodes if name not in reached)
     if ending:
-        problems += [f"from agent {name!r} no path leads to {done!r}" for name in shape.nodes if name not in ending]
-    return problems + _cycle_problems(shape) + _loop_problems(shape)
+        yield from (f"from agent {name!r} no path leads to {done!r}" for name in shape.nodes if name not in ending)
+    yield from sorted(_cycle_problems(shape))
+    yield from _loop_problems(shape)
 
 
-def _cycle_problems(shape: _Shape) -> list[str]:
-    problems = []
+def _cycle_problems(shape: _Shape) -> Iterator[str]:
     for part in nx.strongly_connected_components(shape.forward):
         if len(part) > 1 or any(shape.forward.has_edge(name, name) for name in part):
             cycle = [source for source, _ in nx.find_cycle(shape.forward.subgraph(part), min(part))]
             path = " -> ".join([*cycle, cycle[0]])
-            problems.append(f"the cycle {path} has no bound; write 'loop N' on the edge that leads back")
-    return sorted(problems)
+            yield f"the cycle {path} has no bound; write 'loop N' on the edge that leads back"
 
 
-def _loop_problems(shape: _Shape) -> list[str]:
-    problems = []
+def _loop_problems(shape: _Shape) -> Iterator[str]:
     for edge in shape.edges:
         if edge.loop is None or edge.source == edge.target:
             continue
         if local_name(edge.source) == START or not nx.has_path(shape.forward, edge.target, edge.source):
-            problems.append(
+            yield (
                 f"edge '{edge_text(edge)}' does not lead back: no path of edges without 'loop' goes from "
                 f"{edge.target!r} to {edge.source!r}; remove 'loop {edge.loop}'"
             )
-    return problems

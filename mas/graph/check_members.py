@@ -5,7 +5,7 @@ different seats share no edge, so that nothing which one seat is told or says is
 in the views that the world shows them.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from mas.core.naming import did_you_mean, scoped
 from mas.core.policy import Policy
@@ -14,20 +14,20 @@ from mas.core.team import DONE, START, TeamSpec
 from mas.graph.wiring import seat_parts
 
 
-def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
+def policy_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> Iterator[str]:
     """Problems of a team's policies and budgets.
 
     Args:
         roles: by role name.
     """
-    members, problems = spec.members(), _pointless(spec)
+    members = spec.members()
+    yield from _pointless(spec)
     for agent, policy in spec.policies.items():
         if agent not in members:
-            problems.append(f"'policies' names the unknown agent {agent!r}. {did_you_mean(agent, members)}")
+            yield f"'policies' names the unknown agent {agent!r}. {did_you_mean(agent, members)}"
         elif members[agent] in roles:
-            problems += _stand_in_problems(spec, roles, agent, policy)
-            problems += _compensation_problems(spec, roles, agent, policy)
-    return problems + _price_problems(spec)
+            yield from _help_problems(spec, roles, agent, policy)
+    yield from _price_problems(spec)
 
 
 def perhaps_meant(spec: TeamSpec) -> set[str]:
@@ -54,53 +54,39 @@ def cast_role(spec: TeamSpec, roles: Mapping[str, Role], name: str) -> Role | No
     return roles.get(spec.members().get(name, name if name in spec.stand_ins() else ""))
 
 
-def _pointless(spec: TeamSpec) -> list[str]:
+def _pointless(spec: TeamSpec) -> Iterator[str]:
     """Values that are right and can never matter."""
     compensating = [agent for agent, policy in spec.policies.items() if policy.on_failure == "compensate"]
     compensated = [agent for agent, policy in spec.policies.items() if policy.compensation is not None]
     if compensating and not compensated:
-        return [f"agent {compensating[0]!r} has on_failure: compensate, but no agent has a 'compensation'; add one"]
+        yield f"agent {compensating[0]!r} has on_failure: compensate, but no agent has a 'compensation'; add one"
     if compensated and not compensating:
-        return [f"agent {compensated[0]!r} has a 'compensation', but no agent has on_failure: compensate"]
-    return []
+        yield f"agent {compensated[0]!r} has a 'compensation', but no agent has on_failure: compensate"
 
 
-def _stand_in_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str, policy: Policy) -> list[str]:
-    name, own = policy.fallback, roles[spec.members()[agent]]
-    if name is None:
-        return []
-    role = cast_role(spec, roles, name)
-    if role is None or name == agent:
-        return [_unknown(spec, agent, "fallback", name)]
-    if (role.emits, set(role.routes)) != (own.emits, set(own.routes)):
-        return [
-            f"the fallback {name!r} of agent {agent!r} emits {role.emits!r} with routes {sorted(role.routes)}; "
-            f"what stands in for it must emit {own.emits!r} with routes {sorted(own.routes)}"
-        ]
-    return []
-
-
-def _compensation_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str, policy: Policy) -> list[str]:
-    name, own = policy.compensation, roles[spec.members()[agent]]
-    if name is None:
-        return []
-    role = cast_role(spec, roles, name)
-    if role is None or name == agent:
-        return [_unknown(spec, agent, "compensation", name)]
-    if own.emits not in role.accepts:
-        return [
-            f"the compensation {name!r} of agent {agent!r} is told {own.emits!r}, which it does not accept. "
-            f"{did_you_mean(own.emits, role.accepts)}"
-        ]
-    return []
-
-
-def _unknown(spec: TeamSpec, agent: str, key: str, name: str) -> str:
-    possible = {*spec.members(), *spec.stand_ins(), *perhaps_meant(spec)} - {agent}
-    return (
-        f"'policies': the {key} of agent {agent!r} is {name!r}, which is no other agent and no role that nobody plays. "
-        f"{did_you_mean(name, possible)}"
-    )
+def _help_problems(spec: TeamSpec, roles: Mapping[str, Role], agent: str, policy: Policy) -> Iterator[str]:
+    """What is wrong with whom an agent's policy names: its fallback and its compensation."""
+    own = roles[spec.members()[agent]]
+    for key, name in (("fallback", policy.fallback), ("compensation", policy.compensation)):
+        if name is None:
+            continue
+        role = cast_role(spec, roles, name)
+        if role is None or name == agent:
+            possible = {*spec.members(), *spec.stand_ins(), *perhaps_meant(spec)} - {agent}
+            yield (
+                f"'policies': the {key} of agent {agent!r} is {name!r}, which is no other agent and no role that "
+                f"nobody plays. {did_you_mean(name, possible)}"
+            )
+        elif key == "fallback" and (role.emits, set(role.routes)) != (own.emits, set(own.routes)):
+            yield (
+                f"the fallback {name!r} of agent {agent!r} emits {role.emits!r} with routes {sorted(role.routes)}; "
+                f"what stands in for it must emit {own.emits!r} with routes {sorted(own.routes)}"
+            )
+        elif key == "compensation" and own.emits not in role.accepts:
+            yield (
+                f"the compensation {name!r} of agent {agent!r} is told {own.emits!r}, which it does not accept. "
+                f"{did_you_mean(own.emits, role.accepts)}"
+            )
 
 
 def _price_problems(spec: TeamSpec) -> list[str]:
@@ -116,13 +102,12 @@ def _price_problems(spec: TeamSpec) -> list[str]:
     ]
 
 
-def join_problems(spec: TeamSpec) -> list[str]:
+def join_problems(spec: TeamSpec) -> Iterator[str]:
     """Problems of a team's `joins`. Edges of one source count as one branch; those that lead back do not count."""
     known = (*spec.members(), DONE, *spec.teams, *(scoped(team, DONE) for team in spec.teams))
-    problems = []
     for name, join in spec.joins.items():
         if name not in known:
-            problems.append(f"'joins' names the unknown agent {name!r}. {did_you_mean(name, known)}")
+            yield f"'joins' names the unknown agent {name!r}. {did_you_mean(name, known)}"
             continue
         branches = dict.fromkeys(edge.source for edge in spec.edges if edge.target == name and edge.loop is None)
         found = f"{len(branches)} ({', '.join(branches)})" if branches else "none"
@@ -130,28 +115,25 @@ def join_problems(spec: TeamSpec) -> list[str]:
         uncounted = ", without the edges with 'loop', which are not waited for" if looped else ""
         if isinstance(join.need, int) and join.need > max(len(branches), 1):
             verb = "is" if len(branches) < 2 else "are"
-            problems.append(
+            yield (
                 f"the join of {name!r} needs {join.need} branches, but there {verb} {found}{uncounted}; lower 'need'"
             )
         if join.timeout_s is not None and len(branches) < 2:
-            problems.append(
+            yield (
                 f"the join of {name!r} has timeout_s: {join.timeout_s:g}, but waits for nothing: its branches are "
                 f"{found}; remove it"
             )
-    return problems
 
 
-def replica_problems(spec: TeamSpec) -> list[str]:
+def replica_problems(spec: TeamSpec) -> Iterator[str]:
     """Problems of a team's `replicas`: names of nobody, and several of one person."""
     members = spec.members()
     known = {**members, **{name: name for name in spec.stand_ins()}}
-    problems = []
     for name, limits in spec.replicas.items():
         if name not in known:
-            problems.append(f"'replicas' names the unknown agent {name!r}. {did_you_mean(name, known)}")
+            yield f"'replicas' names the unknown agent {name!r}. {did_you_mean(name, known)}"
         elif known[name] in spec.roles and spec.roles[known[name]].voice == "human" and limits.most > 1:
-            problems.append(f"'replicas': a person plays agent {name!r}, and is not more than one; remove the key")
-    return problems
+            yield f"'replicas': a person plays agent {name!r}, and is not more than one; remove the key"
 
 
 def seat_problems(spec: TeamSpec) -> list[str]:
@@ -172,17 +154,15 @@ def seat_problems(spec: TeamSpec) -> list[str]:
         problems.append(f"'output' {spec.output!r} speaks for no seat; name one of {', '.join(spec.seats.values())}")
     if spec.joint or spec.else_output:
         problems.append("'seats' says who speaks for each seat; leave 'joint' and 'else_output' out")
-    return problems or _part_problems(spec)
+    return problems or [*_part_problems(spec)]
 
 
-def _part_problems(spec: TeamSpec) -> list[str]:
-    problems = []
+def _part_problems(spec: TeamSpec) -> Iterator[str]:
     for part, seats in seat_parts(spec):
         if len(seats) > 1:
-            problems.append(
+            yield (
                 f"seats {', '.join(seats)} are joined by edges ({', '.join(part)}): one would hear what is said in the "
                 "other; what both may know belongs into the world's views"
             )
         if not seats:
-            problems.append(f"agents {', '.join(part)} play for no seat: lead them to {', '.join(spec.seats.values())}")
-    return problems
+            yield f"agents {', '.join(part)} play for no seat: lead them to {', '.join(spec.seats.values())}"

@@ -2,7 +2,7 @@
 output, what templates read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mas.core.errors import ConfigError
 from mas.core.messages import Items, Note
@@ -18,52 +18,50 @@ def mapped_agents(spec: TeamSpec) -> frozenset[str]:
     return frozenset(edge.target for edge in spec.edges if edge.map)
 
 
-def map_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
+def map_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> Iterator[str]:
     """Problems of a team's edges with `map`.
 
     Args:
         roles: by role name; agents without one are left to other checks.
     """
     mapped = mapped_agents(spec)
-    problems = [problem for edge in spec.edges if edge.map for problem in _edge_problems(spec, edge)]
-    problems += [problem for edge in spec.edges if edge.map for problem in _list_problems(spec, edge, roles)]
-    problems += [
-        f"the output agent {agent!r} is mapped: it sends a list; add an agent that acts on it"
-        for agent in dict.fromkeys((*spec.outputs, *spec.joint))
-        if agent in mapped
-    ]
-    problems += [
-        f"edge '{edge_text(edge)}' has a route, but {edge.source!r} is mapped: its list chooses none; "
-        f"remove 'when {edge.when}'"
-        for edge in spec.edges
-        if edge.when is not None and spec.teams.get(edge.source, edge.source) in mapped
-    ]
-    return problems
+    mapping = [edge for edge in spec.edges if edge.map]
+    for edge in mapping:
+        yield from _edge_problems(spec, edge)
+    for edge in mapping:
+        yield from _list_problems(spec, edge, roles)
+    for agent in dict.fromkeys((*spec.outputs, *spec.joint)):
+        if agent in mapped:
+            yield f"the output agent {agent!r} is mapped: it sends a list; add an agent that acts on it"
+    for edge in spec.edges:
+        if edge.when is not None and spec.teams.get(edge.source, edge.source) in mapped:
+            yield (
+                f"edge '{edge_text(edge)}' has a route, but {edge.source!r} is mapped: its list chooses none; "
+                f"remove 'when {edge.when}'"
+            )
 
 
-def _edge_problems(spec: TeamSpec, edge: EdgeSpec) -> list[str]:
-    text, problems = edge_text(edge), []
+def _edge_problems(spec: TeamSpec, edge: EdgeSpec) -> Iterator[str]:
+    text = edge_text(edge)
     if local_name(edge.source) == START:
-        problems.append(f"edge '{text}' has 'map', but {edge.source!r} sends no list; remove it")
+        yield f"edge '{text}' has 'map', but {edge.source!r} sends no list; remove it"
     if local_name(edge.target) == DONE or edge.target in spec.teams:
-        problems.append(f"edge '{text}' has 'map', but {edge.target!r} is no agent; only an agent can be mapped")
+        yield f"edge '{text}' has 'map', but {edge.target!r} is no agent; only an agent can be mapped"
     if edge.loop is not None:
-        problems.append(f"edge '{text}' has 'map' and leads back; lead back to {edge.source!r}, who makes the list")
+        yield f"edge '{text}' has 'map' and leads back; lead back to {edge.source!r}, who makes the list"
     others = [edge_text(one) for one in spec.edges if one.target == edge.target and one is not edge]
     if others:
-        problems.append(f"edge '{text}' has 'map', but {edge.target!r} is reached by '{others[0]}', too; keep one")
-    return problems
+        yield f"edge '{text}' has 'map', but {edge.target!r} is reached by '{others[0]}', too; keep one"
 
 
-def _list_problems(spec: TeamSpec, edge: EdgeSpec, roles: Mapping[str, Role]) -> list[str]:
+def _list_problems(spec: TeamSpec, edge: EdgeSpec, roles: Mapping[str, Role]) -> Iterator[str]:
     agent = spec.teams.get(edge.source, edge.source)
     role = roles.get(spec.members().get(agent, ""))
-    if role is None or role.emits == Items.kind or agent in mapped_agents(spec):
-        return []
-    return [
-        f"edge '{edge_text(edge)}' has 'map', but role {role.name!r} emits {role.emits!r}, which is no list; "
-        f"set its 'emits' to '{Items.kind}', or remove 'map'"
-    ]
+    if role is not None and role.emits != Items.kind and agent not in mapped_agents(spec):
+        yield (
+            f"edge '{edge_text(edge)}' has 'map', but role {role.name!r} emits {role.emits!r}, which is no list; "
+            f"set its 'emits' to '{Items.kind}', or remove 'map'"
+        )
 
 
 def meaning_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
@@ -86,55 +84,47 @@ def meaning_problems(spec: TeamSpec, roles: Mapping[str, Role]) -> list[str]:
     ]
 
 
-def _route_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
-    problems = []
+def _route_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> Iterator[str]:
     for edge in spec.edges:
         if edge.when is None:
             continue
         text = edge_text(edge)
         if local_name(edge.source) == START:
-            problems.append(f"edge '{text}' has a route, but {START!r} chooses nothing; remove 'when {edge.when}'")
+            yield f"edge '{text}' has a route, but {START!r} chooses nothing; remove 'when {edge.when}'"
         elif edge.source in cast and not cast[edge.source].routes:
-            problems.append(
+            yield (
                 f"edge '{text}' has a route, but role {cast[edge.source].name!r} of type "
                 f"{cast[edge.source].spec.type!r} has no routes; remove 'when {edge.when}' or use a role that chooses"
             )
         elif edge.source in cast and edge.when not in cast[edge.source].routes:
             routes = cast[edge.source].routes
-            problems.append(
+            yield (
                 f"edge '{text}' has the route {edge.when!r}, which role {cast[edge.source].name!r} does not have. "
                 f"{did_you_mean(edge.when, routes)}"
             )
-    return problems
 
 
-def _untaken_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
-    problems = []
+def _untaken_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> Iterator[str]:
     for agent, role in cast.items():
         taken = {edge.when for edge in spec.edges if edge.source == agent}
         if not taken or None in taken:
             continue
-        problems += [
-            f"route {route!r} of agent {agent!r} is taken by no edge; add '{agent} -> AGENT when {route}'"
-            for route in role.routes
-            if route not in taken
-        ]
-    return problems
+        for route in role.routes:
+            if route not in taken:
+                yield f"route {route!r} of agent {agent!r} is taken by no edge; add '{agent} -> AGENT when {route}'"
 
 
-def _kind_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
-    problems = []
+def _kind_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> Iterator[str]:
     for edge in spec.edges:
         if edge.source not in cast:
             continue
         kind = _brought(spec, edge, cast)
-        problems += [
-            f"edge '{edge_text(edge)}' brings {kind!r}, which role {cast[agent].name!r} does not "
-            f"accept. {did_you_mean(kind, cast[agent].accepts)}"
-            for agent in _hearers(spec, edge.target)
-            if agent in cast and kind not in cast[agent].accepts
-        ]
-    return problems
+        for agent in _hearers(spec, edge.target):
+            if agent in cast and kind not in cast[agent].accepts:
+                yield (
+                    f"edge '{edge_text(edge)}' brings {kind!r}, which role {cast[agent].name!r} does not "
+                    f"accept. {did_you_mean(kind, cast[agent].accepts)}"
+                )
 
 
 def _brought(spec: TeamSpec, edge: EdgeSpec, cast: Mapping[str, Role]) -> str:
@@ -176,34 +166,29 @@ def _output_problems(spec: TeamSpec, cast: Mapping[str, Role]) -> list[str]:
     ]
 
 
-def _template_problems(spec: TeamSpec) -> list[str]:
+def _template_problems(spec: TeamSpec) -> Iterator[str]:
     members = spec.members()
-    problems = []
     for name, role in spec.roles.items():
         try:
             read = {field: dict.fromkeys(parse_template(text).senders) for field, text in role.templates.items()}
         except ConfigError as error:
-            problems.append(f"role {name!r}: {error}")
+            yield f"role {name!r}: {error}"
             continue
         players = {agent for agent, played in members.items() if played == name}
         heard = {local_name(sender) for agent in players for sender in senders_of(spec, agent)}
         heard |= extra_sources(spec, {name, *players})
-        problems += [
-            f"the {field} of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
-            f"{did_you_mean(sender, heard)}"
-            for field, senders in read.items()
-            for sender in senders
-            if sender not in heard
-        ]
-    return problems
+        for field, senders in read.items():
+            for sender in [sender for sender in senders if sender not in heard]:
+                yield (
+                    f"the {field} of role {name!r} reads {{from.{sender}}}, but {sender!r} sends it nothing. "
+                    f"{did_you_mean(sender, heard)}"
+                )
 
 
-def _namesake_problems(spec: TeamSpec) -> list[str]:
-    problems = []
+def _namesake_problems(spec: TeamSpec) -> Iterator[str]:
     for agent in spec.members():
         heard: dict[str, str] = {}
         for sender in senders_of(spec, agent):
             other = heard.setdefault(local_name(sender), sender)
             if other != sender:
-                problems.append(f"agent {agent!r} would hear {other!r} and {sender!r} under one name; rename one")
-    return problems
+                yield f"agent {agent!r} would hear {other!r} and {sender!r} under one name; rename one"

@@ -11,17 +11,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mas.config.checks import model_at, shown
 from mas.config.plain_values import PlainLoader
 from mas.core.environment import EnvironmentSpec, ToolWorld
 from mas.core.errors import ConfigError, GraphError
 from mas.core.naming import did_you_mean, local_name
-from mas.core.policy import Budget, Budgets, JoinSpec, Policy, Price, Replicas, Retries
-from mas.core.privilege import Privilege
-from mas.core.remote_agent import RemoteAgent
 from mas.core.role import ENVIRONMENT, RoleSpec
 from mas.core.scenario import Scenario
-from mas.core.team import MAX_DEPTH, EdgeSpec, TeamSpec
-from mas.core.tool_server import ToolServer
+from mas.core.team import MAX_DEPTH, TeamSpec
 from mas.graph.wiring import seat_of
 from mas.protocols.written import MADE, protocol_team
 
@@ -122,7 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise GraphError(f"{path} cannot be read: it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise GraphError(f"{path} holds {_shown(content)}, but a mapping of keys to values was expected")
+        raise GraphError(f"{path} holds {shown(content)}, but a mapping of keys to values was expected")
     return content
 
 
@@ -132,10 +129,10 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
     key = ".".join(str(part) for part in place) or "the whole"
     if detail["type"] == "extra_forbidden":
         options = [
-            *_model_at(place, root).model_fields,
+            *model_at(place[:-1], root).model_fields,
             *(["protocol"] if root is TeamSpec and len(place) == 1 else []),
         ]
-        return f"unknown key {key!r} (value {_shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
+        return f"unknown key {key!r} (value {shown(detail['input'])}). {did_you_mean(str(place[-1]), options)}"
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"
     if detail["type"] == "value_error":
@@ -145,37 +142,7 @@ def _problem(detail: ErrorDetails, root: type[BaseModel] = TeamSpec) -> str:
         if detail["type"] == "string_type" and detail["input"] is not None
         else ""
     )
-    return f"{key!r} is {_shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
-
-
-_SECTIONS: dict[str, tuple[type[BaseModel], type[BaseModel]]] = {
-    "roles": (RoleSpec, Price),
-    "edges": (EdgeSpec, EdgeSpec),
-    "joins": (JoinSpec, JoinSpec),
-    "budget": (Budgets, Budget),
-    "replicas": (Replicas, Replicas),
-    "tools": (ToolServer, ToolServer),
-}
-
-
-_OF_A_ROLE: dict[int | str, type[BaseModel]] = {"a2a": RemoteAgent, "privileges": Privilege}
-
-
-def _model_at(place: tuple[int | str, ...], root: type[BaseModel]) -> type[BaseModel]:
-    """The model that the last key of a place was looked for in."""
-    if root is not TeamSpec or len(place) < 2:
-        return root
-    if place[0] == "policies":
-        return Policy if len(place) == 3 else Retries if place[2] == "retries" else Budget
-    if place[0] == "roles" and len(place) > 3 and place[2] in _OF_A_ROLE:
-        return _OF_A_ROLE[place[2]]
-    own, nested = _SECTIONS.get(str(place[0]), (root, root))
-    return own if len(place) == (2 if place[0] == "budget" else 3) else nested
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"{key!r} is {shown(detail['input'])}, but: {detail['msg'][:1].lower()}{detail['msg'][1:]}{hint}"
 
 
 _SUFFIXES = (".yaml", ".yml")

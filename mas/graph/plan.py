@@ -24,7 +24,7 @@ class TeamPlan:
         roles: the role that each agent plays; stand_ins: roles that no agent plays and a policy names.
         graph: networkx view, frozen: nodes `start`, the agents, the ends of teams within, `done`; edges keyed by their
             declared position.
-        edges_in, edges_out: by agent, in declared order.
+        edges_in: by agent, in declared order.
         bodies: agents of each loop's body, by the loop edge's position.
         wiring: integer tables that the token flow runs on; number: an agent's number in them.
         joins: a node's number by the name that `joins` has for it: agents, `done`, and the ends of teams within.
@@ -40,7 +40,6 @@ class TeamPlan:
     stand_ins: Mapping[str, Role]
     graph: "nx.MultiDiGraph[str]"
     edges_in: Mapping[str, tuple[Edge, ...]]
-    edges_out: Mapping[str, tuple[Edge, ...]]
     bodies: Mapping[int, tuple[str, ...]]
     wiring: Wiring
     number: Mapping[str, int]
@@ -81,7 +80,6 @@ def compile_team(spec: TeamSpec, roles: Mapping[str, Role]) -> TeamPlan:
         stand_ins=MappingProxyType({name: roles[name] for name in spec.stand_ins()}),
         graph=_graph(spec),
         edges_in=MappingProxyType({name: tuple(e for e in wiring.edges if e.target == name) for name in agents}),
-        edges_out=MappingProxyType({name: tuple(e for e in wiring.edges if e.source == name) for name in agents}),
         bodies=MappingProxyType(
             {loop.edge: tuple(wiring.names[node] for node in loop.body if node < len(agents)) for loop in wiring.loops}
         ),

@@ -1,16 +1,15 @@
 """Who plays which role: people, partners that need no model, or the configured engine."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from mas.core.environment import Environment, Reward, Script, Task
+from mas.core.environment import Environment, Script
 from mas.core.errors import ConfigError
 from mas.core.messages import Verdict, read_joint
 from mas.core.naming import did_you_mean, listed
 from mas.core.role import Role
-from mas.core.scenario import Scenario, Split
+from mas.core.scenario import Scenario, ScenarioWrapper
 from mas.core.seeds import derive_seed
 from mas.core.team import TeamSpec
 from mas.roles import build_roles
@@ -20,36 +19,16 @@ _ASKED: Mapping[str, Any] = {"voice": "human", "trainable": False, "adapter": No
 """What a role is like that a desk is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recast:
-    """A scenario with one team, called `team`, instead of its own ones. Satisfies `mas.core.scenario.Scenario`."""
+class Recast(ScenarioWrapper):
+    """A scenario with one team, called `team`, instead of its own ones."""
 
-    scenario: Scenario
-    team: TeamSpec
-
-    @property
-    def name(self) -> str:
-        return self.scenario.name
-
-    @property
-    def reward(self) -> Reward:
-        return self.scenario.reward
+    def __init__(self, scenario: Scenario, team: TeamSpec) -> None:
+        super().__init__(scenario)
+        self._team = team
 
     @property
     def teams(self) -> Mapping[str, TeamSpec]:
-        return {"team": self.team}
-
-    def environment(self) -> Environment:
-        return self.scenario.environment()
-
-    def task(self, split: Split, index: int) -> Task:
-        return self.scenario.task(split, index)
-
-    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
-        return self.scenario.demonstrations(seed, expert=expert)
-
-    def fingerprint(self) -> str:
-        return self.scenario.fingerprint()
+        return {"team": self._team}
 
 
 def with_people(team: TeamSpec, wanted: Sequence[str]) -> tuple[TeamSpec, tuple[str, ...]]:

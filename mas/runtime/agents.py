@@ -3,15 +3,14 @@
 The rules of a role for its tools are checked here, before every call: of a server's tool, of the sandbox, of the
 environment. An environment acts on the call that a team's action is: `step_with` is the only way for it into a world.
 
-What agents know and which adapters they use can be changed while their team plays (`teach`, `use_adapters`), and a text
-can be scored as theirs without asking them (`likelihoods`). Leaves out on purpose: which candidate is taken, which is
-the caller's choice.
+A text can be scored as an agent's without asking it (`likelihoods`). Leaves out on purpose: which candidate is taken,
+which is the caller's choice.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
@@ -256,36 +255,6 @@ class EnvironmentAgent:
             return self.episodes[episode]
         except KeyError:
             raise RunError(f"no episode {episode!r} is open") from None
-
-
-def teach(members: Sequence[TeamMember], roles: Mapping[str, Role]) -> None:
-    """Put roles with other experiences in the places of those of their names, in all members or in none.
-
-    Raises:
-        RunError: no member plays a role, or it differs in more.
-    """
-    for name, role in roles.items():
-        own = [member for member in members if member.role.name == name]
-        if not own:
-            raise RunError(f"role {name!r} cannot be taught: no agent in this process plays it")
-        same = {"experiences": role.spec.experiences}
-        if any(member.role.spec.model_copy(update=same) != role.spec for member in own):
-            raise RunError(f"role {name!r} cannot become another one while the team plays: only experiences change")
-    for member in members:
-        member.role = roles.get(member.role.name, member.role)
-
-
-def use_adapters(members: Sequence[TeamMember], adapters: Mapping[str, str]) -> None:
-    """Let roles, by name, use other adapters from now on; those not named stay as they are.
-
-    Raises:
-        RunError: the agents are processes of their own.
-    """
-    if not members:
-        raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
-    for member in members:
-        if isinstance(member, RoleAgent) and member.role.name in adapters:
-            member.endpoint = replace(member.endpoint, adapter=adapters[member.role.name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ the same question again. Leaves out on purpose: how people are asked (a terminal
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
-from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RefusedRequest, RunError
 from mas.core.messages import Envelope, Failure
 from mas.core.naming import did_you_mean
@@ -19,8 +17,6 @@ from mas.core.role import Role, View
 from mas.core.seeds import digest
 from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.runtime.replay_log import ReplayLog
-
-_NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
 
 
 class HumanQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +136,19 @@ class HumanDesk:
 
 
 class HumanAgent:
-    """One agent that a person plays."""
+    """One agent that a person plays: that of a role with `voice: human`.
 
-    def __init__(self, role: Role, desk: HumanDesk) -> None:
-        self.role = role
-        self._desk = desk
+    Raises:
+        ConfigError: there is no desk.
+    """
+
+    def __init__(self, role: Role, desk: HumanDesk | None) -> None:
+        if desk is None:
+            raise ConfigError(
+                f"role {role.name!r} is played by a person (voice: human), and there is no desk to ask at; `mas run` "
+                "and `mas serve` ask people, and in Python a TeamRuntime with a desk does"
+            )
+        self.role, self._desk = role, desk
 
     async def handle(self, envelope: Envelope) -> AgentAnswer:
         """Answer one `Ask` with what a person says.
@@ -156,17 +160,8 @@ class HumanAgent:
         if not isinstance(ask, Ask) or len(ask.seeds) != 1:
             raise RunError(f"agent {self.role.name!r} is a person, who gives one answer to one 'ask'")
         text = await self._desk.ask(envelope, self.role, ask.view)
-        candidate = Candidate(
-            role=self.role.name,
-            prompt=self.role.prompt(ask.view),
-            prompt_ids=(),
-            text=text,
-            payload=self.role.parse(text),
-            generation=_NOTHING,
-            temperature=0.0,
-            seed=ask.seeds[0],
-            choices=(),
-        )
+        prompt, payload = self.role.prompt(ask.view), self.role.parse(text)
+        candidate = Candidate.unsampled(self.role.name, prompt=prompt, text=text, payload=payload, seed=ask.seeds[0])
         return AgentAnswer.model_construct(candidates=(candidate,))
 
     async def answer(
@@ -181,17 +176,3 @@ class HumanAgent:
 
     def most(self, view: View, candidates: int) -> tuple[int, int]:
         return 0, 0
-
-
-def person(role: Role, desk: HumanDesk | None) -> HumanAgent:
-    """The agent of a role with `voice: human`.
-
-    Raises:
-        ConfigError: there is no desk.
-    """
-    if desk is None:
-        raise ConfigError(
-            f"role {role.name!r} is played by a person (voice: human), and there is no desk to ask at; `mas run` and "
-            "`mas serve` ask people, and in Python a TeamRuntime with a desk does"
-        )
-    return HumanAgent(role, desk)

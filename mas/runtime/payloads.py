@@ -31,6 +31,22 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     choices: tuple[int, ...]
     seconds: float = 0.0
 
+    @classmethod
+    def unsampled(cls, role: str, *, prompt: str, text: str, payload: Payload, seed: int) -> "Candidate":
+        """What a person or a tool says: there are no tokens, and nothing was drawn."""
+        none = Generation(token_ids=(), logprobs=(), finish="stop")
+        return cls(
+            role=role,
+            prompt=prompt,
+            prompt_ids=(),
+            text=text,
+            payload=payload,
+            generation=none,
+            temperature=0.0,
+            seed=seed,
+            choices=(),
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Candidate):
             return NotImplemented

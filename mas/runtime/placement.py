@@ -66,11 +66,7 @@ class AgentReplicas:
         return self._limits.get(agent, USUAL)
 
     def at_work(self, agent: str) -> int:
-        """How many take questions now.
-
-        Raises:
-            RunError: there is no such agent here.
-        """
+        """How many take questions now; see `TeamRuntime.at_work`."""
         self._check_known(agent)
         return len(self._at_work[agent])
 
@@ -90,11 +86,7 @@ class AgentReplicas:
             )
 
     async def spawn(self, agent: str, handler: Handler) -> int:
-        """Begin to listen once more; how many are then at work.
-
-        Raises:
-            RunError: as `check_more`. Otherwise as `Bus.subscribe`.
-        """
+        """Begin to listen once more; how many are then at work. Raises as `check_more` and `Bus.subscribe`."""
         self.check_more(agent)
         concurrency = self.limits(agent).concurrency or _REPLICA_CREDIT
         service = serve(self._bus, self._addresses[agent], handler, concurrency=concurrency)
@@ -107,13 +99,7 @@ class AgentReplicas:
         return len(self._at_work[agent])
 
     async def retire(self, agent: str) -> int:
-        """Let the newest one finish what it has taken and leave; returns how many are then at work.
-
-        What it has not begun goes to the others. Cancelled, it leaves at once, and its callers get Closed.
-
-        Raises:
-            RunError: there is no such agent here, or no more are at work than must be.
-        """
+        """Let the newest one finish what it has taken and leave; see `TeamRuntime.retire`."""
         self._check_known(agent)
         least = self.limits(agent).least
         if len(self._at_work[agent]) <= least:

@@ -150,11 +150,6 @@ class _TeamTurn:
         spoken: all points and what was said there, in order, for teams with policies.
     """
 
-    __slots__ = (
-        "_decide", "_environment", "_in_step", "_log", "_now_s", "_observations", "_timers", "_turn",
-        "begun", "flow", "is_out_of_order", "is_timing_dependent", "last_idle_flow", "late", "said", "spoken", "tasks",
-    )  # fmt: skip
-
     def __init__(
         self,
         flow: Flow,

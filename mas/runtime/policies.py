@@ -6,8 +6,7 @@ for it stays spent. An agent that fails is asked again, or another one in its pl
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -290,13 +289,3 @@ def _attempt(turn: int, agent: str, asked: str, number: int, error: MasError | N
     cause = None if error is None else f"{type(error).__name__}: {error}"
     purpose: Literal["answer", "fallback"] = "answer" if asked == agent else "fallback"
     return Attempt(turn=turn, agent=agent, asked=asked, number=number, purpose=purpose, cause=cause)
-
-
-@contextmanager
-def noting(notes: dict[str, OnAttempt], episode: str, note: OnAttempt) -> Iterator[None]:
-    """Within the block `note` is called with the attempts of an episode."""
-    notes[episode] = note
-    try:
-        yield
-    finally:
-        del notes[episode]

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import msgspec
 
@@ -32,8 +32,6 @@ PROVIDER = "mas"
 
 class _Episode:
     """An open episode's spans; `turn` None: between team turns."""
-
-    __slots__ = ("span", "turn")
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -179,26 +177,6 @@ def _usage(candidates: Sequence[Candidate]) -> Attributes:
     }
 
 
-@runtime_checkable
-class _ServesModel(Protocol):
-    """An engine that speaks to a server's model."""
-
-    model: str
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str:
-        """A hub id or a directory."""
-
-
-@runtime_checkable
-class _HasBase(Protocol):
-    """An engine that holds a base, and says where it comes from."""
-
-    origin: _Named
-
-
 class TracedEngine(EngineWrapper[Engine]):
     """Satisfies `mas.core.engine.Engine` as the engine inside it does."""
 
@@ -296,12 +274,11 @@ def traced_endpoint(endpoint: ModelEndpoint) -> ModelEndpoint:
 
 def model_name(engine: Engine) -> str | None:
     """What an engine serves: a server's model, a hub id, or a directory's last part; None where it does not say."""
-    if isinstance(engine, _ServesModel):
-        return engine.model
-    if not isinstance(engine, _HasBase):
-        return None
-    path = Path(engine.origin.name)
-    return path.name if path.is_dir() else engine.origin.name
+    model: str | None = getattr(engine, "model", None)
+    name: str | None = getattr(getattr(engine, "origin", None), "name", None)
+    if model is not None or name is None:
+        return model
+    return Path(name).name if Path(name).is_dir() else name
 
 
 def _joined(pieces: Sequence[Generation]) -> tuple[Generation, ...]:

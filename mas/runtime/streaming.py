@@ -42,8 +42,6 @@ Tell = Callable[[int, str], object]
 class _Listener:
     """The listener of one question. `is_begun`: it got a part."""
 
-    __slots__ = ("_on_part", "is_begun")
-
     def __init__(self, on_part: OnPart) -> None:
         self._on_part = on_part
         self.is_begun = False

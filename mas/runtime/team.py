@@ -4,7 +4,8 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -16,17 +17,17 @@ from mas.core.errors import ConfigError, RunError
 from mas.core.role import Role, View
 from mas.graph.plan import TeamPlan
 from mas.runtime.agent_client import AgentClient
-from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods, teach, use_adapters
+from mas.runtime.agents import Likelihoods, ModelEndpoint, RoleAgent, TeamMember, likelihoods
 from mas.runtime.episodes import EpisodeRunner, RequestGate
-from mas.runtime.human import HumanDesk, person
+from mas.runtime.human import HumanAgent, HumanDesk
 from mas.runtime.payloads import Candidate
 from mas.runtime.placement import ENVIRONMENT, RUN, AgentReplicas, ProcessRole
 from mas.runtime.play import DecisionPoint
-from mas.runtime.policies import Accounts, OnAttempt, Remaining, noting
+from mas.runtime.policies import Accounts, OnAttempt, Remaining
 from mas.runtime.replay_log import ReplayLog
 from mas.runtime.spans import TeamSpans, traced_endpoint
 from mas.runtime.streaming import OnPart, streamed_to, with_heartbeat
-from mas.runtime.tool_agent import tool_agent
+from mas.runtime.tool_agent import ToolAgent
 from mas.tools.recorded import RecordedTools
 
 _RUNS = count()
@@ -70,9 +71,9 @@ class TeamRuntime(EpisodeRunner):
     ) -> None:
         def member(name: str, role: Role) -> TeamMember:
             if role.spec.voice == "human":
-                return person(role, desk)
+                return HumanAgent(role, desk)
             if role.spec.voice == "tools":
-                return tool_agent(name, role, plan.spec, tools)
+                return ToolAgent(name, role, plan.spec, tools)
             if role.spec.voice == "a2a" and role.name not in peers:
                 raise ConfigError(f"role {role.name!r} is played by an agent elsewhere (a2a), and no endpoint is open")
             endpoint = peers.get(role.name) or ModelEndpoint(
@@ -173,8 +174,18 @@ class TeamRuntime(EpisodeRunner):
         return await self._replicas_of.spawn(agent, with_heartbeat(self.bus, member.handle))
 
     def use_adapters(self, adapters: Mapping[str, str]) -> None:
-        """See `mas.runtime.agents.use_adapters`; roles that are peers stay as they are."""
-        use_adapters(self._here(), {role: name for role, name in adapters.items() if role not in self._peers})
+        """Let roles, by name, use other adapters from now on; those not named, and peers, stay as they are.
+
+        Raises:
+            RunError: the agents are processes of their own.
+        """
+        members = self._here()
+        if not members:
+            raise RunError("agents in processes of their own keep their adapters: roles swap in one process only")
+        for member in members:
+            name = member.role.name
+            if isinstance(member, RoleAgent) and name in adapters and name not in self._peers:
+                member.endpoint = replace(member.endpoint, adapter=adapters[name])
 
     async def retire(self, agent: str) -> int:
         """Let the newest listener of an agent finish what it has taken, and leave; returns how many are left.
@@ -187,8 +198,21 @@ class TeamRuntime(EpisodeRunner):
         return await self._replicas_of.retire(agent)
 
     def teach(self, roles: Mapping[str, Role]) -> None:
-        """See `mas.runtime.agents.teach`."""
-        teach(self._here(), roles)
+        """Put roles with other experiences in the places of those of their names, in all members or in none.
+
+        Raises:
+            RunError: no member plays a role, or it differs in more.
+        """
+        members = self._here()
+        for name, role in roles.items():
+            own = [member for member in members if member.role.name == name]
+            if not own:
+                raise RunError(f"role {name!r} cannot be taught: no agent in this process plays it")
+            same = {"experiences": role.spec.experiences}
+            if any(member.role.spec.model_copy(update=same) != role.spec for member in own):
+                raise RunError(f"role {name!r} cannot become another one while the team plays: only experiences change")
+        for member in members:
+            member.role = roles.get(member.role.name, member.role)
 
     def _here(self) -> tuple[TeamMember, ...]:
         """The members in this process."""
@@ -251,9 +275,14 @@ class TeamRuntime(EpisodeRunner):
         member = self._members.get(agent) if self._place is None else None
         return await member.log_chances(view, texts) if isinstance(member, RoleAgent) else None
 
-    def noting(self, episode: str, on_attempt: OnAttempt) -> AbstractContextManager[None]:
+    @contextmanager
+    def noting(self, episode: str, on_attempt: OnAttempt) -> Iterator[None]:
         """Call `on_attempt` with attempts, as `play` does, in an episode whose agents are asked without playing it."""
-        return noting(self._client.notes, episode, on_attempt)
+        self._client.notes[episode] = on_attempt
+        try:
+            yield
+        finally:
+            del self._client.notes[episode]
 
     def sample_locally(self, point: DecisionPoint, seed: int, *, episode: str | None = None) -> Awaitable[Candidate]:
         """What the agent would say at a hypothetical point. Only what agents in other processes are asked travels on

@@ -5,9 +5,7 @@ says beside that changes nothing.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
-from mas.core.engine import Generation
 from mas.core.errors import ConfigError, RunError, ToolRefused
 from mas.core.messages import Envelope, Note
 from mas.core.naming import local_name
@@ -21,17 +19,24 @@ from mas.runtime.payloads import AgentAnswer, Ask, Candidate
 from mas.tools.recorded import RecordedTools, canonical
 from mas.tools.toolbox import read_call
 
-_NOTHING: Final = Generation(token_ids=(), logprobs=(), finish="stop")
-
 
 class ToolAgent:
     """One agent with `voice: tools`.
 
     Args:
         name: of the agent in its team.
+
+    Raises:
+        ConfigError: no tools are open.
     """
 
-    def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools) -> None:
+    def __init__(self, name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> None:
+        if tools is None:
+            raise ConfigError(
+                f"role {role.name!r} is played by tools (voice: tools), and none are open: `mas train`, `mas eval`, "
+                "`mas run` and `mas serve` open them in one process, not with --bus; in Python "
+                "`mas.tools.recorded.open_tools` does"
+            )
         self.role = role
         self._name, self._tools = name, tools
         self._callers = {local_name(caller): other for caller, other in callers_of(team, name).items()}
@@ -57,16 +62,8 @@ class ToolAgent:
         route = DENIED if any(is_denied for _, _, is_denied in results) else None
         asked = "\n".join(message.payload.content for message in now)
         return tuple(
-            Candidate(
-                role=self.role.name,
-                prompt=asked,
-                prompt_ids=(),
-                text=text,
-                payload=Note(text=text, chosen_route=route),
-                generation=_NOTHING,
-                temperature=0.0,
-                seed=seed,
-                choices=(),
+            Candidate.unsampled(
+                self.role.name, prompt=asked, text=text, payload=Note(text=text, chosen_route=route), seed=seed
             )
             for seed in seeds
         )
@@ -117,18 +114,3 @@ def _is_equal(other: Message, message: Message, call: ToolCall) -> bool:
         return True
     made = _call(other)
     return made is not None and made.name == call.name and canonical(made) == canonical(call)
-
-
-def tool_agent(name: str, role: Role, team: TeamSpec, tools: RecordedTools | None) -> ToolAgent:
-    """The agent of a role with `voice: tools`.
-
-    Raises:
-        ConfigError: no tools are open.
-    """
-    if tools is None:
-        raise ConfigError(
-            f"role {role.name!r} is played by tools (voice: tools), and none are open: `mas train`, `mas eval`, "
-            "`mas run` and `mas serve` open them in one process, not with --bus; in Python "
-            "`mas.tools.recorded.open_tools` does"
-        )
-    return ToolAgent(name, role, team, tools)

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
 
 from mas.bus.plays import Plays
 from mas.bus.wire import pack
@@ -88,8 +89,8 @@ class PlayRecord:
         await self._plays.is_safe()
 
 
-class Call:
-    """One question to an agent, or to its stand-in, that is made now; `record`: where its outcome is written.
+class Call(msgspec.Struct, kw_only=True):
+    """One question to an agent, or to its stand-in, that is made now.
 
     Attributes:
         id: of its message, the same in every life.
@@ -98,56 +99,16 @@ class Call:
         began: when it was asked, in seconds that the play had been played.
     """
 
-    def __init__(self, record: PlayRecord, visit: Visit, number: int, name: str, asked: str) -> None:
-        self.id = f"{record.id}/{visit[0]}/{visit[1]}/{visit[2]}/{number}"
-        self.visit, self.number, self.name, self.asked = visit, number, name, asked
-        self.began = 0.0
-        self._record = record
-
-    async def answered(self, candidates: tuple[Candidate, ...], spent: Spent) -> None:
-        """It was answered.
-
-        Raises:
-            JournalError: the answer cannot be written.
-        """
-        try:
-            await self._write(spent, candidates, None)
-        except asyncio.CancelledError:
-            turn, agent, visit = self.visit
-            self._record.put(DroppedEvent(turn=turn, agent=agent, visit=visit, number=self.number))
-            raise
-
-    async def failed(self, error: MasError, spent: Spent) -> None:
-        """It failed.
-
-        Raises:
-            JournalError: that cannot be written.
-        """
-        await self._write(spent, (), error)
-
-    async def _write(self, spent: Spent, candidates: tuple[Candidate, ...], error: MasError | None) -> None:
-        turn, agent, visit = self.visit
-        await self._record.write(
-            CallEvent(
-                turn=turn,
-                agent=agent,
-                visit=visit,
-                number=self.number,
-                asked=self.asked,
-                name=self.name,
-                began=self.began,
-                at=self._record.clock_s(),
-                spent=spent,
-                candidates=candidates,
-                error=None if error is None else failure_of(error),
-            )
-        )
+    id: str
+    visit: Visit
+    number: int
+    name: str
+    asked: str
+    began: float = 0.0
 
 
-class Make(Protocol):
-    """Makes a call. `message_id` and `charge` as in `AgentClient.request` and `spend`."""
-
-    def __call__(self, message_id: str, charge: Charge) -> Awaitable[tuple[Candidate, ...]]: ...
+Make = Callable[[str, Charge], Awaitable[tuple[Candidate, ...]]]
+"""Makes a call: given the `message_id` and the `charge` of `AgentClient.request` and `spend`."""
 
 
 class TurnReplayLog:
@@ -310,7 +271,8 @@ class TurnReplayLog:
         """The next call of an agent's visit. `name`: the agent, or its fallback; `asked`: the request's fingerprint."""
         key = (self.turn, agent, visit)
         number = self._made[key] = self._made.get(key, 0) + 1
-        return Call(self.play, key, number, name, asked)
+        message_id = f"{self.play.id}/{self.turn}/{agent}/{visit}/{number}"
+        return Call(id=message_id, visit=key, number=number, name=name, asked=asked)
 
     async def outcome(
         self, call: Call, make: Make, accounts: Sequence[BudgetAccount] = (), most: Spent = _NOTHING
@@ -333,10 +295,33 @@ class TurnReplayLog:
         except (JournalError, ReplayError):  # no outcome of the call
             raise
         except MasError as error:
-            await call.failed(error, charge.spent)
+            await self.play.write(self._event(call, charge.spent, error=failure_of(error)))
             raise
-        await call.answered(candidates, charge.spent)
+        try:
+            await self.play.write(self._event(call, charge.spent, candidates))
+        except asyncio.CancelledError:
+            turn, agent, visit = call.visit
+            self.play.put(DroppedEvent(turn=turn, agent=agent, visit=visit, number=call.number))
+            raise
         return candidates
+
+    def _event(
+        self, call: Call, spent: Spent, candidates: tuple[Candidate, ...] = (), error: tuple[str, str] | None = None
+    ) -> CallEvent:
+        turn, agent, visit = call.visit
+        return CallEvent(
+            turn=turn,
+            agent=agent,
+            visit=visit,
+            number=call.number,
+            asked=call.asked,
+            name=call.name,
+            began=call.began,
+            at=self.play.clock_s(),
+            spent=spent,
+            candidates=candidates,
+            error=error,
+        )
 
     async def _known(self, call: Call, accounts: Sequence[BudgetAccount], most: Spent) -> CallEvent | None:
         """What is recorded of a call, None where it is to be made now; what was spent is taken from the accounts."""

@@ -1,20 +1,19 @@
 """Validation and test tasks: two parts of a scenario's held-out tasks that share no content."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Literal
 
-from mas.core.environment import Environment, Reward, Task
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
-from mas.core.scenario import Finite, Scenario, Split, SplitByContent
+from mas.core.scenario import Finite, Scenario, ScenarioWrapper, Split, SplitByContent
 from mas.core.seeds import derive_seed
-from mas.core.team import TeamSpec
 
 Part = Literal["validation", "test"]
 _TRIES = 200
 """Held-out tasks that are looked at for each one that is wanted."""
 
 
-class HeldOutPart:
+class HeldOutPart(ScenarioWrapper):
     """A scenario whose `eval` split is one part of that of another; training tasks are the other's.
 
     A held-out content belongs to `validation` or to `test` by its hash, half to half, so no content is in both whatever
@@ -30,8 +29,9 @@ class HeldOutPart:
                 f"scenario {scenario.name!r} does not split its tasks by content, so validation and test tasks of it "
                 "may be equal: choose a scenario that does, such as relay"
             )
+        super().__init__(scenario)
         self.part: Part = part
-        self._scenario, self._content_of = scenario, scenario.content_of
+        self._content_of = scenario.content_of
         self._tasks: list[Task] = []
         self._search = self._found()
         for name in dir(scenario):  # what it can do beside `Scenario`; protocols are looked up without __getattr__
@@ -40,27 +40,6 @@ class HeldOutPart:
         if isinstance(scenario, Finite):
             own = scenario.size
             self.size: Callable[[Split], int] = lambda split: own(split) if split == "train" else self._count()
-
-    @property
-    def name(self) -> str:
-        return self._scenario.name
-
-    @property
-    def reward(self) -> Reward:
-        return self._scenario.reward
-
-    @property
-    def teams(self) -> Mapping[str, TeamSpec]:
-        return self._scenario.teams
-
-    def environment(self) -> Environment:
-        return self._scenario.environment()
-
-    def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
-        return self._scenario.demonstrations(seed, expert=expert)
-
-    def fingerprint(self) -> str:
-        return self._scenario.fingerprint()
 
     def task(self, split: Split, index: int) -> Task:
         """The index-th training task, or held-out task of this part.

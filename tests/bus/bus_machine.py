@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack, suppress
 from hypothesis import strategies as st
 
 from mas.bus.counters import BusLimits
-from mas.bus.in_flight import LocalSubscription
 from mas.bus.journal import Journal
-from mas.bus.memory import MemoryBus
+from mas.bus.memory import LocalSubscription, MemoryBus
 from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import Closed
 from mas.core.messages import Delivery, Envelope, Note

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from virtual_time import VirtualLoop
 
 from mas.bus.mqtt.client import NOBODY, Acknowledge
-from mas.bus.mqtt.connection import ConnectionEvents
 from mas.bus.mqtt.options import Broker, MqttOptions
 from mas.core.errors import Unreachable
 
@@ -96,7 +95,6 @@ class MemoryConnection:
         self._broker = broker
         self._will = will
         self._filters: dict[str, int] = {}
-        self._events: ConnectionEvents | None = None
         self._number = 0
         self._is_over = False
 
@@ -108,8 +106,8 @@ class MemoryConnection:
     def shared(self) -> list[str]:
         return [name for name in self._filters if name.startswith("$share/")]
 
-    async def open(self, events: ConnectionEvents) -> None:
-        self._events = events
+    async def open(self, received: Callable[[str, bytes], None], connected: Callable[[], object]) -> None:
+        self._received, self._connected = received, connected
         await asyncio.sleep(_LATENCY_S)
         if self._is_over:
             raise Unreachable("it died before it was connected")
@@ -171,8 +169,8 @@ class MemoryConnection:
         asyncio.get_running_loop().call_later(delay_s, self._receive, self._number, topic, payload)
 
     def _receive(self, number: int, topic: str, payload: bytes) -> None:
-        if self.is_up and number == self._number and self._events is not None:
-            self._events.received(topic, payload)
+        if self.is_up and number == self._number:
+            self._received(topic, payload)
 
     def _acknowledged(self, number: int, acknowledge: Acknowledge, code: int) -> None:
         if self.is_up and number == self._number:
@@ -198,8 +196,7 @@ class MemoryConnection:
         self.reconnects += 1
         for name in self.plain:
             self._broker.subscribed(self, name)
-        assert self._events is not None
-        self._events.connected()
+        self._connected()
         self.noticed(True)
 
 

@@ -6,7 +6,11 @@ import time
 import pytest
 
 from mas.bus.counters import BusLimits
+from mas.bus.in_flight import InFlightMessage, Pending
 from mas.bus.memory import MemoryBus
+from mas.bus.mqtt.outgoing import OutgoingMessage
+from mas.bus.mqtt.received import ReceivedMessage
+from mas.bus.mqtt.topics import Peer
 from mas.bus.serve import EnvelopeFactory
 from mas.core.bus import Bus, Subscription
 from mas.core.errors import BusError, Closed, Denied, NoRoute
@@ -37,6 +41,19 @@ def sender() -> EnvelopeFactory:
 
 def note(sender: EnvelopeFactory, text: str, *, key: str | None = None) -> Envelope:
     return sender.new("b", Note(text=text), key=key)
+
+
+def test_what_an_event_loop_shows_of_a_message_in_flight_holds_nothing_of_what_was_said(
+    sender: EnvelopeFactory,
+) -> None:
+    asked = note(sender, "secret")
+    answered = ReceivedMessage((Peer("a", "p"), "t"), 1, "done", changed=lambda message, event: None, reply=b"secret")
+    messages: list[Pending | ReceivedMessage] = [
+        InFlightMessage(asked, ticket=1, is_request=False),
+        OutgoingMessage(asked, ticket="t", mode="publish", deadline=None),
+        answered,
+    ]
+    assert not [message for message in messages if "secret" in repr(message)]
 
 
 def test_the_memory_bus_and_its_subscriptions_fit_the_protocols():

@@ -6,8 +6,7 @@ from bus_machine import play, steps
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mas.bus.in_flight import LocalSubscription
-from mas.bus.memory import MemoryBus
+from mas.bus.memory import LocalSubscription, MemoryBus
 from mas.bus.serve import EnvelopeFactory
 from mas.core.errors import BusError
 from mas.core.messages import Delivery, Envelope, Note

@@ -113,7 +113,7 @@ async def test_a_hundred_thousand_malformed_frames_leave_a_living_bus_as_it_was(
                 if draw.random() < 0.1:
                     topic = mutated(topic.encode(), draw).decode(errors="replace")
                 wrong += is_wrong(topics, topic, payload)
-                bus._node.received(topic, payload)
+                bus._node.dispatcher.take(topic, payload)
                 if number % 500 == 0:
                     await asyncio.sleep(0)
             counted = bus.statistics()
@@ -149,10 +149,12 @@ async def test_nobody_is_answered_or_asked_whose_name_is_no_level_of_a_topic(url
         topics = bus._node.topics
         message = Envelope(id="1", kind="note", source="a", target="b", payload=Note(text="x"), principal="bob")
         presence = msgspec.json.encode(Presence(since=1.0, addresses={}))
-        bus._node.received(topics.to("b", "bob"), CODEC.encode(Send(name, "t", 1, "publish", None, True, message)))
-        bus._node.received(f"{topics.root}/presence/bob/{name}", presence)
-        bus._node.received(f"{topics.root}/presence/bob/{name}", b"")
-        bus._node.received(f"{topics.root}/back/alice/p/{name}", CODEC.encode(StateQuery("p", [("t", 1)])))
+        bus._node.dispatcher.take(
+            topics.to("b", "bob"), CODEC.encode(Send(name, "t", 1, "publish", None, True, message))
+        )
+        bus._node.dispatcher.take(f"{topics.root}/presence/bob/{name}", presence)
+        bus._node.dispatcher.take(f"{topics.root}/presence/bob/{name}", b"")
+        bus._node.dispatcher.take(f"{topics.root}/back/alice/p/{name}", CODEC.encode(StateQuery("p", [("t", 1)])))
         await asyncio.sleep(0.1)  # it looks after what is due every 0.05 s
         assert bus.statistics().malformed == 4
         assert len(bus.processes()) == 1
@@ -164,7 +166,7 @@ async def test_a_message_goes_nowhere_else_than_where_the_broker_let_it(url: str
     async with MqttBus.connect(url, options=QUICK) as bus, bus.subscribe("b"), bus.subscribe("private"):
         topics = bus._node.topics
         hidden = Envelope(id="1", kind="note", source="a", target="private", payload=Note(text="x"), principal="bob")
-        bus._node.received(topics.to("b", "bob"), CODEC.encode(Send("p", "t", 1, "publish", None, True, hidden)))
+        bus._node.dispatcher.take(topics.to("b", "bob"), CODEC.encode(Send("p", "t", 1, "publish", None, True, hidden)))
         assert (bus.statistics().forged, bus.statistics().accepted) == (1, 0)
 
 
@@ -176,7 +178,7 @@ async def test_numbers_that_no_journal_can_hold_stop_none(process, other, change
         message = Envelope(id="1", kind="note", source="a", target="b", payload=Note(text="x"), principal="bob")
         for envelope in (message, msgspec.structs.replace(message, attempt=2**63)):
             frame = Send("p", "t", named["attempt"], "publish", None, True, envelope, named["tries"])
-            bus._node.received(bus._node.topics.to("b", "bob"), CODEC.encode(frame))
+            bus._node.dispatcher.take(bus._node.topics.to("b", "bob"), CODEC.encode(frame))
         assert bus.statistics().malformed == 2
         await other.publish(msgspec.structs.replace(message, principal=None))
         inbox.done(await inbox.receive())
@@ -188,7 +190,7 @@ async def test_an_error_of_this_program_on_what_came_is_shown_and_the_connection
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     async with MqttBus.connect(url, options=QUICK) as bus, bus.subscribe("b") as inbox:
         with monkeypatch.context() as patch:
-            patch.setattr(bus._node.dispatcher, "take", lambda topic, payload: {}[topic])
+            patch.setattr(bus._node.connection._client, "_receive", lambda topic, payload: {}[topic])
             await until(lambda: bus.me in other.processes())
             sent = asyncio.create_task(other.publish(Envelope(id="1", kind="note", source="a", target="b", payload=X)))
             await until(lambda: unhandled)

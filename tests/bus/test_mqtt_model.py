@@ -19,9 +19,8 @@ from mas.bus.memory import MemoryBus
 from mas.bus.mqtt import node as nodes
 from mas.bus.mqtt.bus import MqttBus, limits_of
 from mas.bus.mqtt.frames import Codec
-from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.journal import ProcessJournal, take_ownership
 from mas.bus.mqtt.options import MqttOptions, parse_broker
-from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import any_address
 from mas.bus.serve import EnvelopeFactory, serve
 from mas.core.errors import Expired, RemoteError
@@ -323,7 +322,8 @@ class Lives:
     @property
     def is_writing(self) -> bool:
         """The thread that writes the journal is at work."""
-        return self.journal is not None and self.journal._writer.backlog > 0
+        writer = None if self.journal is None else self.journal._writer
+        return writer is not None and writer.added > writer._written
 
     async def live(self, life_s: float) -> None:
         """One life: it ends when all is done, or by a kill."""

@@ -11,8 +11,8 @@ from between import ASK, QUICK, as_user, processes, until, vanish
 from mosquitto import needs_mosquitto
 
 from mas.bus.mqtt import MqttBus
+from mas.bus.mqtt.dispatcher import Dispatcher
 from mas.bus.mqtt.frames import AnswerFrame, Codec, PartFrame
-from mas.bus.mqtt.node import MqttNode
 from mas.bus.mqtt.options import MqttOptions
 from mas.bus.mqtt.topics import Topics
 from mas.bus.parts import PartStream
@@ -54,11 +54,11 @@ async def test_parts_travel_as_their_sender_and_both_ends_count_them(url):
 
 
 async def test_what_the_wire_loses_or_turns_round_is_a_gap(url, monkeypatch):
-    hear = MqttNode.received
+    hear = Dispatcher.take
     held: list[tuple[str, bytes]] = []
     codec = Codec()
 
-    def lossy(node, topic: str, payload: bytes) -> None:
+    def lossy(dispatcher, topic: str, payload: bytes) -> None:
         frame = codec.decode(payload) if "/back/alice/" in topic else None
         match frame:
             case PartFrame(sequence=2):
@@ -68,12 +68,12 @@ async def test_what_the_wire_loses_or_turns_round_is_a_gap(url, monkeypatch):
                 return
             case AnswerFrame():
                 for late in held:
-                    hear(node, *late)
-        hear(node, topic, payload)
+                    hear(dispatcher, *late)
+        hear(dispatcher, topic, payload)
         if isinstance(frame, PartFrame):
-            hear(node, topic, payload)
+            hear(dispatcher, topic, payload)
 
-    monkeypatch.setattr(MqttNode, "received", lossy)
+    monkeypatch.setattr(Dispatcher, "take", lossy)
     async with reading(url, "abcdefg") as (_, alice, stream):
         assert await rest(stream) == ["a", "b", Gap(2, 2), "d", Gap(4, 4), "f", "g"]
         assert (await stream.answer()).payload.content == "abcdefg"

@@ -56,6 +56,8 @@ def test_an_unknown_key_names_its_place_value_and_neighbours() -> None:
     assert "unknown key 'roles.a.tempreature' (value 3). Did you mean 'temperature'" in message
     assert "unknown key 'otput' (value 'a'). Did you mean 'output'" in message
     assert "unknown key 'edges.0.frm' (value 1)" in refused({"edges": [{"source": "a", "target": "b", "frm": 1}]})
+    below = refused({"roles": {"a": {"constraint": {"rgex": "x"}}}})
+    assert "unknown key 'roles.a.constraint.rgex' (value 'x'). Did you mean 'regex'" in below
 
 
 def test_a_missing_key_is_named() -> None:

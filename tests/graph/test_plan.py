@@ -18,7 +18,7 @@ def test_a_plan_holds_agents_roles_and_edges_in_declared_order() -> None:
     assert plan.agents == ("planner", "executor", "verifier", "feedback")
     assert plan.roles["verifier"].routes == ("accept", "reject")
     assert [edge.index for edge in plan.edges_in["executor"]] == [1, 5]
-    assert [(edge.target, edge.when) for edge in plan.edges_out["verifier"]] == [
+    assert [(edge.target, edge.when) for edge in plan.wiring.out[plan.number["verifier"]]] == [
         ("done", "accept"),
         ("feedback", "reject"),
     ]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.core import split_protocol, url_to_fs
+from fsspec.implementations.dirfs import DirFileSystem
 
 from mas.core.errors import ConfigError, NoPayload
 
@@ -59,7 +60,7 @@ class BlobStore:
             if self._is_local:
                 self._write(name, content)
             else:
-                self._files.pipe_file(self._path(name), content)
+                self._files.pipe_file(name, content)
         except Exception as error:  # each kind of place fails in its own way
             raise NoPayload(f"a payload of {len(content):,} bytes cannot be stored: {_reason(error)}") from error
         self._clean_if_due()
@@ -74,7 +75,7 @@ class BlobStore:
         if not _NAME.fullmatch(name):
             raise NoPayload(f"{name[:80]!r} is no SHA-256 in 64 hexadecimal digits: nothing is read")
         try:
-            content: bytes = self._files.cat_file(self._path(name), start=0, end=size + 1)
+            content: bytes = self._files.cat_file(name, start=0, end=size + 1)
         except FileNotFoundError:
             raise NoPayload(
                 f"the store of the receiver has no {name}: it was removed, or the sender has another store. Payloads "
@@ -91,35 +92,25 @@ class BlobStore:
     def clean(self) -> int:
         """Remove contents older than `keep_s`, and what interrupted writers left; how many. Other files stay."""
         removed, limit = 0, time.time() - self._keep_s
-        for entry in self._files.ls(self._root, detail=True):
-            path = str(entry["name"])
-            if _OURS.fullmatch(path.rpartition("/")[2]) and self._written_at(path, entry) < limit:
+        for entry in self._files.ls("", detail=True):
+            name = str(entry["name"])
+            if _OURS.fullmatch(name) and self._written_at(name, entry) < limit:
                 try:
-                    self._files.rm_file(path)
+                    self._files.rm_file(name)
                 except FileNotFoundError:  # another writer was first
                     continue
                 removed += 1
         return removed
 
     @cached_property
-    def _place(self) -> tuple[Any, str]:
-        files, root = url_to_fs(self._url, use_listings_cache=False)  # others write there, too
-        return files, str(root).rstrip("/")
-
-    @property
     def _files(self) -> Any:
-        return self._place[0]
-
-    @property
-    def _root(self) -> str:
-        return self._place[1]
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        """The place, in which names are paths."""
+        files, root = url_to_fs(self._url, use_listings_cache=False)  # others write there, too
+        return DirFileSystem(root, files)
 
     def _write(self, name: str, content: bytes) -> None:
         """Under another name first: a reader never sees half a file."""
-        root = Path(self._root)
+        root = Path(self._files.path)
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = root / f".{name}.{secrets.token_hex(8)}"
         try:
@@ -130,10 +121,10 @@ class BlobStore:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def _written_at(self, path: str, entry: dict[str, Any]) -> float:
+    def _written_at(self, name: str, entry: dict[str, Any]) -> float:
         """Seconds since 1970."""
         mtime = entry.get("mtime")
-        return float(mtime) if isinstance(mtime, int | float) else float(self._files.modified(path).timestamp())
+        return float(mtime) if isinstance(mtime, int | float) else float(self._files.modified(name).timestamp())
 
     def _clean_if_due(self) -> None:
         with self._cleaning:

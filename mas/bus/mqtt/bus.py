@@ -18,15 +18,13 @@ import msgspec
 
 from mas.bus.counters import BusLimits, DetailedStatistics
 from mas.bus.journal import Journal
-from mas.bus.memory import MemoryBus
+from mas.bus.memory import LocalSubscription, MemoryBus
 from mas.bus.mqtt.blobs import BlobStore
 from mas.bus.mqtt.frames import Codec
-from mas.bus.mqtt.journal import ProcessJournal
+from mas.bus.mqtt.journal import ProcessJournal, take_ownership
 from mas.bus.mqtt.node import MqttNode
 from mas.bus.mqtt.options import MqttOptions, parse_broker
-from mas.bus.mqtt.owner import take_ownership
 from mas.bus.mqtt.presence import Owns, Presence, any_address
-from mas.bus.mqtt.subscription import MqttSubscription
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
 from mas.bus.undelivered import DeadLetter
@@ -185,7 +183,7 @@ class MqttBus:
         """Answer a request with an error; see `Bus.fail`. Errors not of `mas.core.errors` become RemoteError."""
         await self._local.fail(request, error)
 
-    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> MqttSubscription:
+    def subscribe(self, address: str, *, principal: str | None = None, credit: int = 64) -> "MqttSubscription":
         """Listen at an address; see `Bus.subscribe`. Listeners in other processes share its messages, too.
 
         Raises:
@@ -194,7 +192,7 @@ class MqttBus:
         """
         if not address:
             raise ValueError("the address to listen at is empty; a topic needs a name")
-        return MqttSubscription(self._local.subscribe(address, principal=principal, credit=credit), node=self._node)
+        return MqttSubscription(self._local, address, principal=principal, credit=credit, node=self._node)
 
     def tap(self, watch: Callable[[Envelope], None], *, principal: str | None = None) -> Callable[[], None]:
         """Call `watch` for every message that this process receives, and every answer that it gives; see `Bus.tap`."""
@@ -277,6 +275,60 @@ class MqttBus:
             await self._local.close()
         finally:
             await self._node.close()
+
+
+class MqttSubscription(LocalSubscription):
+    """A subscription; an async context manager that listens while it is entered.
+
+    What it gives back is delivered again in this process. After as many attempts as the bus allows, those in other
+    processes among them, it is a dead letter here.
+
+    Args:
+        local: the local bus.
+        node: announces it to the other processes.
+    """
+
+    def __init__(self, local: MemoryBus, address: str, *, principal: str | None, credit: int, node: MqttNode) -> None:
+        super().__init__(local, address, principal=principal, credit=credit)
+        self._node = node
+        self._has_withdrawn = False
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            await self._node.routes.listen(self.address, self.principal)
+        except BaseException as error:  # a cancelled entry, too, must not leave the local subscription open
+            await super().__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            if not self._has_withdrawn:
+                await self._node.routes.leave(self.address)
+        finally:
+            if self._has_withdrawn:
+                self._node.routes.drained(self.address)
+            await super().__aexit__(*error)
+
+    def done(self, envelope: Envelope, *, effect: bytes | None = None) -> None:
+        """Handled; see `LocalSubscription.done`. Its sender hears of it after its effect is written."""
+        with self._node.together():
+            super().done(envelope, effect=effect)
+
+    async def withdraw(self) -> None:
+        """Take nothing new; see `Subscription.withdraw`. Queries for what is in flight still find it here."""
+        if self._has_withdrawn:
+            return
+        self._has_withdrawn = True
+        try:
+            await self._node.routes.withdraw(self.address)
+        finally:
+            await super().withdraw()
+
+    async def heard(self) -> None:
+        """Wait until answers were confirmed; see `Subscription.heard`."""
+        await self._node.until_confirmed()
 
 
 def limits_of(options: MqttOptions) -> BusLimits:

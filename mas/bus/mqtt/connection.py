@@ -9,7 +9,6 @@ import contextlib
 import math
 import random
 from collections.abc import Callable
-from typing import Protocol
 
 import aiomqtt
 from aiomqtt.exceptions import MqttConnectError
@@ -21,16 +20,6 @@ from mas.core.errors import Denied, Unreachable
 _BEHIND = 1_000  # packets
 _LONGEST_S = 2**32 - 1  # that MQTT can say
 _BAD_LOGIN = frozenset({134, NOT_AUTHORISED})
-
-
-class ConnectionEvents(Protocol):
-    """What a connection reports."""
-
-    def received(self, topic: str, payload: bytes) -> None:
-        """Something came in."""
-
-    def connected(self) -> None:
-        """There is a new connection, and everything subscribed is subscribed again."""
 
 
 class Connection:
@@ -45,7 +34,6 @@ class Connection:
         self.reconnects = 0
         self.longest: int | None = None  # bytes of a packet that the broker takes; None: it sets no limit
         self._broker, self._options, self._identity = broker, options, identity
-        self._events: ConnectionEvents | None = None
         self._will = will
         self._filters: dict[str, int] = {}
         self._client: Client | None = None
@@ -63,13 +51,17 @@ class Connection:
         """Whether more waits to be written than what need not arrive should add to."""
         return self._client is not None and self._client.unwritten >= _BEHIND
 
-    async def open(self, events: ConnectionEvents) -> None:
-        """Connect, and keep connected until `close`; `events` hears what comes in.
+    async def open(self, received: Callable[[str, bytes], None], connected: Callable[[], object]) -> None:
+        """Connect, and keep connected until `close`.
+
+        Args:
+            received: called with topic and payload of what comes in.
+            connected: called when there is a new connection, and everything subscribed is subscribed again.
 
         Raises:
             Unreachable: no broker answers there, or it refuses the name or the password.
         """
-        self._events = events
+        self._received, self._connected = received, connected
         self._client = client = await self._connect()
         self.longest = client.longest
         self._keeping = asyncio.create_task(self._keep(client), name=f"mqtt connection {self._identity}")
@@ -162,8 +154,7 @@ class Connection:
                 subscribed.update(missing)
             self._client = client
             self.longest = client.longest
-            assert self._events is not None
-            self._events.connected()
+            self._connected()
             self._notice(is_up=True)
             async for message in client.messages:  # ends with the connection: what comes in is taken before
                 raise AssertionError(f"a message at {message.topic} was not taken where it came in")
@@ -200,11 +191,10 @@ class Connection:
 
     async def _connect(self) -> Client:
         broker = self._broker
-        assert self._events is not None
         client = Client(
             broker.host,
             broker.port,
-            receive=self._events.received,
+            receive=self._received,
             username=broker.principal,
             password=broker.password,
             identifier=self._identity,

@@ -4,38 +4,17 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
 from mas.bus.mqtt.client import REFUSED, Acknowledge
+from mas.bus.mqtt.connection import Connection
 from mas.bus.mqtt.frames import Cancel, Codec, Confirm, Send, StateQuery
 from mas.bus.mqtt.outgoing import OutgoingMessage
 from mas.bus.mqtt.topics import Peer, Topics
 from mas.core.errors import Closed, Denied
 
 _QUERIES = 500
-
-
-class Transport(Protocol):
-    """What carries bytes to the broker; see `mas.bus.mqtt.connection.Connection`."""
-
-    @property
-    def is_up(self) -> bool: ...
-
-    @property
-    def is_behind(self) -> bool: ...
-
-    def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        *,
-        qos: int = 1,
-        retain: bool = False,
-        remaining_s: float | None = None,
-        acknowledge: Acknowledge | None = None,
-    ) -> bool: ...
 
 
 class Echoes:
@@ -110,7 +89,7 @@ class FrameWriter:
     """
 
     def __init__(
-        self, me: Peer, *, transport: Transport, codec: Codec, topics: Topics, clock: Callable[[], float]
+        self, me: Peer, *, transport: Connection, codec: Codec, topics: Topics, clock: Callable[[], float]
     ) -> None:
         self.me, self.transport, self._codec, self._topics = me, transport, codec, topics
         self._clock = clock

@@ -17,10 +17,9 @@ import msgspec
 
 from mas.bus.in_flight import Outcome
 from mas.bus.journal import Journal
-from mas.bus.journal_tables import State, connect, failing, select
+from mas.bus.journal_tables import State, connect, failing, owner_of, select
 from mas.bus.mqtt.frames import AnswerFrame, Codec, Failed, Mode, Stored, stored
 from mas.bus.mqtt.outgoing import OutgoingMessage
-from mas.bus.mqtt.owner import Owner
 from mas.bus.mqtt.presence import PeerObserver, Presence, read_presence
 from mas.bus.mqtt.topics import Peer
 from mas.bus.wire import decode, encode
@@ -44,6 +43,54 @@ _EARLIER = (
 )
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """Whose journal it is: one process, by the name of its principal, and the id of its connection to the broker.
+
+    `life`: how often the process has begun, this time included.
+    """
+
+    principal: str
+    space: str
+    process: str
+    client: str
+    life: int
+
+
+def take_ownership(journal: Journal, *, principal: str, space: str, process: str | None, new: str) -> Owner:
+    """Begin another life of the process that has the journal; it must be on the disk before the process says anything.
+
+    Args:
+        process: what it is called; None: as before, or `new` in its first life.
+
+    Raises:
+        JournalError: it is the journal of another process, or of a bus in memory, or cannot be used.
+    """
+    with failing(journal.path, "claimed"):
+        before = owner_of(journal.connection)
+    if before is None:
+        if journal.last:
+            raise JournalError(f"the journal {journal.path} is that of a bus in memory; name a new file")
+        owner = Owner(principal, space, process or new, secrets.token_hex(12), 1)
+        journal.write(("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", msgspec.structs.astuple(owner)))
+    else:
+        owner = Owner(*before)
+        _check_owner(journal, owner, {"principal": principal, "space": space, "process": process or owner.process})
+        owner = msgspec.structs.replace(owner, life=owner.life + 1)
+        journal.write(("UPDATE owner SET life = ?", (owner.life,)))
+    journal.is_shared = True
+    return owner
+
+
+def _check_owner(journal: Journal, owner: Owner, wanted: dict[str, str]) -> None:
+    """Raises JournalError: the journal belongs to another process."""
+    for what, name in wanted.items():
+        if getattr(owner, what) != name:
+            raise JournalError(
+                f"the journal {journal.path} is that of {what} {getattr(owner, what)!r}, and this one is {name!r}: "
+                "each process has a journal of its own; name another file"
+            )
+
+
 class EarlierMessage(msgspec.Struct, frozen=True):
     """A message of an earlier life. `ticket` None: it is finished and cannot be queried for."""
 
@@ -59,7 +106,7 @@ class EarlierMessage(msgspec.Struct, frozen=True):
 
 
 class ProcessJournal(PeerObserver):
-    """The journal of one process on a broker, which `owner` has claimed.
+    """The journal of one process on a broker, which `take_ownership` has claimed.
 
     Args:
         payloads: kind -> class of every payload that answers may hold.
@@ -98,7 +145,9 @@ class ProcessJournal(PeerObserver):
             future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             future.set_result(None)
             timeless = msgspec.structs.replace(envelope, deadline=None)
-            message = OutgoingMessage(ticket or secrets.token_hex(8), timeless, "publish", deadline, future)
+            message = OutgoingMessage(
+                timeless, future, ticket=ticket or secrets.token_hex(8), mode="publish", deadline=deadline
+            )
             message.record, message.has_room, message.is_resumed = record.seq, False, ticket is not None
             if ticket is None:  # a dead letter that is to be delivered again
                 self.journal.write((_SET_TICKET, (message.ticket, record.seq)))

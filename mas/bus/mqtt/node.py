@@ -104,7 +104,7 @@ class MqttNode:
         """
         if self.journal is not None:
             await self.journal.journal.flush()
-        await self.connection.open(self)
+        await self.connection.open(self.dispatcher.take, self.connected)
         try:
             await self.connection.subscribe(self.topics.replies(self.me))
             await self.connection.subscribe(self.topics.presences)
@@ -204,9 +204,6 @@ class MqttNode:
         while checks > 0 and not self._is_closed and not self.receiver.is_confirmed:
             checks -= self.connection.is_up and not self.receiver.is_storing
             await asyncio.sleep(_CHECK_S)
-
-    def received(self, topic: str, payload: bytes) -> None:
-        self.dispatcher.take(topic, payload)
 
     def connected(self) -> None:
         """A new connection: every process that is there must announce itself again.

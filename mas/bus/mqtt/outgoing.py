@@ -1,24 +1,25 @@
 """Messages of this process in flight to other processes, and the order of those that have a key."""
 
-import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
 
-from mas.bus.in_flight import Outcome, Pending
+import msgspec
+
+from mas.bus.in_flight import Pending
 from mas.bus.mqtt.client import NOT_AUTHORISED, TOO_LONG
 from mas.bus.mqtt.frames import Mode
 from mas.bus.mqtt.topics import Peer
 from mas.bus.parts import PartStream
 from mas.bus.undelivered import given_up, no_answer, no_listener_left
 from mas.core.errors import Closed, Denied, Malformed, NoRoute, RemoteError
-from mas.core.messages import Delivery, Envelope
+from mas.core.messages import Delivery
 
 OrderKey = tuple[str, str, str]
 """Source, key and target of messages that are handled in order."""
 
 
-class OutgoingMessage(Pending):
+class OutgoingMessage(Pending, kw_only=True, eq=False):
     """A message that this process sent, until its outcome is final.
 
     Attributes:
@@ -43,61 +44,32 @@ class OutgoingMessage(Pending):
         stream: reads the parts of its answer; None: they are not read.
     """
 
-    __slots__ = (
-        "attempt",
-        "counted",
-        "deadline",
-        "due",
-        "excluded",
-        "has_room",
-        "holder",
-        "is_delivered",
-        "is_orphan",
-        "is_resumed",
-        "is_sent",
-        "is_written",
-        "mode",
-        "not_before",
-        "order_key",
-        "pause_s",
-        "queried",
-        "record",
-        "stream",
-        "ticket",
-        "unrouted_since",
-    )
+    ticket: str
+    mode: Mode
+    deadline: float | None
+    stream: PartStream | None = None
+    order_key: OrderKey | None = None
+    attempt: int = 0
+    holder: Peer | None = None
+    queried: set[Peer] | None = None
+    excluded: set[Peer] = msgspec.field(default_factory=set)
+    counted: int = 0
+    is_delivered: bool = False
+    is_sent: bool = False
+    is_written: bool = True
+    is_resumed: bool = False
+    record: int | None = None
+    is_orphan: bool = False
+    unrouted_since: float | None = None
+    not_before: float = -math.inf
+    has_room: bool = True
+    due: float = 0.0
+    pause_s: float = 0.0
 
-    def __init__(
-        self,
-        ticket: str,
-        envelope: Envelope,
-        mode: Mode,
-        deadline: float | None,
-        future: "asyncio.Future[Outcome]",
-        stream: PartStream | None = None,
-    ) -> None:
-        super().__init__(envelope, future)
-        self.ticket, self.mode, self.deadline = ticket, mode, deadline
-        self.order_key: OrderKey | None = None
+    def __post_init__(self) -> None:
+        envelope = self.envelope
         if envelope.key is not None:
             self.order_key = (envelope.source, envelope.key, envelope.target)
-        self.attempt = 0
-        self.holder: Peer | None = None
-        self.queried: set[Peer] | None = None
-        self.excluded: set[Peer] = set()
-        self.counted = 0
-        self.is_delivered = False
-        self.is_sent = False
-        self.is_written = True
-        self.is_resumed = False
-        self.record: int | None = None
-        self.is_orphan = False
-        self.unrouted_since: float | None = None
-        self.not_before = -math.inf
-        self.has_room = True
-        self.due = 0.0
-        self.pause_s = 0.0
-        self.stream = stream
 
     @property
     def is_request(self) -> bool:

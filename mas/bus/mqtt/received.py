@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from mas.bus.in_flight import DeliveryEvent, Recent
 from mas.bus.mqtt.frames import Mode, RemoteState
 from mas.bus.mqtt.topics import Peer
@@ -12,58 +14,35 @@ MessageKey = tuple[Peer, str]
 """A sender and its ticket."""
 
 
-class ReceivedMessage:
+class ReceivedMessage(msgspec.Struct, eq=False):
     """One message of another process; observes it in the local bus.
 
-    Args:
+    Attributes:
         key: its sender and ticket.
         attempt: the latest one seen; in the state `unknown` all up to it are refused.
         state: the state that is sent to its sender; `reply` (bytes) instead, once there is an answer or an error.
         tries: how often a receiver, here or elsewhere, had it and did not finish.
         changed: called with each of its events in the local bus.
-
-    Attributes:
         due: it is not to be delivered again before, on the local bus's clock.
         handed: the address and the id of a message that came.
         task: gives it to the local bus; None once that is over.
         is_storing: its answer is being put into the store of long payloads.
     """
 
-    __slots__ = (
-        "_changed",
-        "attempt",
-        "delivery",
-        "due",
-        "handed",
-        "is_storing",
-        "key",
-        "mode",
-        "reply",
-        "state",
-        "task",
-        "tries",
-    )
+    key: MessageKey
+    attempt: int
+    state: RemoteState
+    changed: Callable[["ReceivedMessage", DeliveryEvent], None]
+    mode: Mode = "publish"
+    delivery: Delivery | None = None
+    tries: int = 0
+    due: float = 0.0
+    handed: tuple[str, str] | None = None
+    reply: bytes | None = None
+    task: asyncio.Task[None] | None = None
+    is_storing: bool = False
 
-    def __init__(
-        self,
-        key: MessageKey,
-        attempt: int,
-        state: RemoteState,
-        *,
-        changed: Callable[["ReceivedMessage", DeliveryEvent], None],
-        mode: Mode = "publish",
-        delivery: Delivery | None = None,
-        tries: int = 0,
-    ) -> None:
-        self.key, self.attempt = key, attempt
-        self.state: RemoteState = state
-        self.mode, self.delivery, self.tries = mode, delivery, tries
-        self.due = 0.0
-        self.handed: tuple[str, str] | None = None
-        self.reply: bytes | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.is_storing = False
-        self._changed = changed
+    __repr__ = object.__repr__  # an event loop shows what a callback was given, and answers may be private
 
     @property
     def is_request(self) -> bool:
@@ -72,7 +51,7 @@ class ReceivedMessage:
 
     def observe(self, event: DeliveryEvent, tries: int, due: float) -> None:
         self.tries, self.due = tries, due
-        self._changed(self, event)
+        self.changed(self, event)
 
 
 class FinishedMessages:

@@ -8,13 +8,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from mas.bus.in_flight import DeliveryEvent
 from mas.bus.journal_writer import AfterWrite
 from mas.bus.memory import MemoryBus
+from mas.bus.mqtt.frame_writer import FrameWriter
 from mas.bus.mqtt.frames import (
     LAST,
     AnswerFrame,
@@ -42,17 +43,6 @@ _STATES = 500
 _FINAL: Final = frozenset({"done", "dead", "returned", "unknown"})
 
 
-class ReplyWriter(Protocol):
-    """What a receiver writes to; see `mas.bus.mqtt.frame_writer.FrameWriter`."""
-
-    @property
-    def me(self) -> Peer: ...
-
-    def reply(self, peer: Peer, frame: bytes) -> None: ...
-
-    def part(self, peer: Peer, frame: bytes) -> bool: ...
-
-
 class Receiver(PeerObserver):
     """What other processes sent to this one.
 
@@ -72,7 +62,7 @@ class Receiver(PeerObserver):
         local: MemoryBus,
         *,
         codec: Codec,
-        writer: ReplyWriter,
+        writer: FrameWriter,
         routes: Container[str],
         options: MqttOptions,
         references: References,
@@ -90,8 +80,7 @@ class Receiver(PeerObserver):
         is_written = None if journal is None else journal.journal.flush
         self._after_write = AfterWrite(is_written, failed=lambda _: None, name="mqtt journal: done")
         for key, attempt, reply in () if journal is None else journal.taken():
-            message = self._messages[key] = ReceivedMessage(key, attempt, "done", changed=self._changed)
-            message.reply = reply
+            self._messages[key] = ReceivedMessage(key, attempt, "done", changed=self._changed, reply=reply)
             self._finished.add(key)
 
     def take(self, sender: Peer, frame: Send) -> None:
@@ -112,8 +101,8 @@ class Receiver(PeerObserver):
             mode=frame.mode,
             delivery=envelope.delivery,
             tries=frame.tries,
+            handed=(envelope.target, envelope.id),
         )
-        message.handed = (envelope.target, envelope.id)
         if frame.tries >= envelope.attempt:
             envelope = msgspec.structs.replace(envelope, attempt=frame.tries + 1)
         take = self._part_writer(key, frame.attempt) if frame.is_streamed else None

@@ -59,7 +59,7 @@ class Announcer:
             waiting.cancel()
 
 
-class Route:
+class Route(msgspec.Struct, eq=False):
     """One address.
 
     Attributes:
@@ -68,13 +68,10 @@ class Route:
         turn: held by the subscription that comes or goes; users: those that want it or have it.
     """
 
-    __slots__ = ("is_subscribed", "readers", "turn", "users")
-
-    def __init__(self) -> None:
-        self.readers: list[str] = []
-        self.is_subscribed = False
-        self.turn = asyncio.Lock()
-        self.users = 0
+    readers: list[str] = msgspec.field(default_factory=list)
+    is_subscribed: bool = False
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    users: int = 0
 
 
 class Routes:

@@ -80,8 +80,8 @@ class Sender(PeerObserver):
         """
         future = asyncio.get_running_loop().create_future()
         earlier = None if self._journal is None else self._journal.take_earlier(envelope, mode)
-        ticket = None if earlier is None else earlier.ticket
-        message = OutgoingMessage(ticket or secrets.token_hex(8), envelope, mode, deadline, future, stream)
+        ticket = (None if earlier is None else earlier.ticket) or secrets.token_hex(8)
+        message = OutgoingMessage(envelope, future, ticket=ticket, mode=mode, deadline=deadline, stream=stream)
         self._writer.check(message)
         if self._journal is not None and message.may_repeat:
             self._journal.sent(message, earlier, expires_in_s=None if deadline is None else deadline - self._clock())
