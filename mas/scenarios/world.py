@@ -5,7 +5,7 @@ With the state in one immutable record, `clone` shares it, `snapshot` is its enc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,7 +31,6 @@ from mas.core.environment import (
 )
 from mas.core.errors import ConfigError, EnvironmentFault, ToolRefused
 from mas.core.naming import did_you_mean
-from mas.core.options import Options
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
@@ -309,13 +308,16 @@ class NoOwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class FolderScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.scenario.SplitByContent`.
+    """The scenario of the folder in which a file lies, with the folder's name. Satisfies `mas.core.scenario.Scenario`,
+    and `mas.core.scenario.SplitByContent`.
 
     Attributes:
-        options_key: all options as text, part of the fingerprint.
+        file: the module's `__file__`. options: without those that are unkeyed, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
-            its words. skill: that of a noisy teacher.
+            its words.
+        inner: the folder of its teams, within that folder.
+        unkeyed: options that make no other tasks, and no other tiny base.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
@@ -324,24 +326,43 @@ class FolderScenario:
         ConfigError: the folder holds no YAML file, as where a package was built without them.
     """
 
-    name: str
-    folder: Path
-    options_key: str
+    file: str
+    options: Any
     make_environment: Callable[[], Environment]
     content: Callable[[Random], str]
     demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None
-    skill: float = 0.0
-    reward: Reward = field(default_factory=NoOwnTerms)
-    expert: Callable[[Any, Random], Mapping[str, str]] | None = None
-    advise: Callable[[str, str], str] | None = None
+    inner: str = field(default="", kw_only=True)
+    unkeyed: tuple[str, ...] = field(default=("skill",), kw_only=True)
+    reward: Reward = field(default_factory=NoOwnTerms, kw_only=True)
+    expert: Callable[[Any, Random], Mapping[str, str]] | None = field(default=None, kw_only=True)
+    advise: Callable[[str, str], str] | None = field(default=None, kw_only=True)
     teams: Mapping[str, TeamSpec] = field(init=False)
 
     def __post_init__(self) -> None:
-        teams = {path.stem: load_team(path) for path in sorted(self.folder.glob("*.yaml"))}
+        folder = self.folder / self.inner
+        teams = {path.stem: load_team(path) for path in sorted(folder.glob("*.yaml"))}
         if not teams:
-            why = f"no *.yaml lies in {self.folder}; a package must include its YAML files (package-data)"
+            why = f"no *.yaml lies in {folder}; a package must include its YAML files (package-data)"
             raise ConfigError(f"scenario {self.name!r}: {why}")
         object.__setattr__(self, "teams", teams)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).parent
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def options_key(self) -> str:
+        """Its options as text, without those that are unkeyed."""
+        return str(self.options.model_dump_json(exclude=set(self.unkeyed)))
+
+    @property
+    def skill(self) -> float:
+        """That of its noisy teacher."""
+        return getattr(self.options, "skill", 0.0)
 
     def environment(self) -> Environment:
         return self.make_environment()
@@ -373,40 +394,6 @@ class FolderScenario:
             stream = self.demonstrations(0, expert=expert)
             sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)
-
-
-def folder_scenario(
-    file: str,
-    options: Options,
-    make_environment: Callable[[], Environment],
-    content: Callable[[Random], str],
-    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None,
-    *,
-    inner: str = "",
-    unkeyed: Iterable[str] = ("skill",),
-    reward: Reward | None = None,
-    expert: Callable[[Any, Random], Mapping[str, str]] | None = None,
-    advise: Callable[[str, str], str] | None = None,
-) -> FolderScenario:
-    """The scenario of the folder in which a file lies, with the folder's name; other arguments as `FolderScenario`.
-
-    Args:
-        inner: the folder of its teams, within that folder.
-        unkeyed: options that make no other tasks, and no other tiny base.
-    """
-    folder = Path(file).parent
-    return FolderScenario(
-        name=folder.name,
-        folder=folder / inner,
-        options_key=options.model_dump_json(exclude=set(unkeyed)),
-        make_environment=make_environment,
-        content=content,
-        demonstrate=demonstrate,
-        skill=getattr(options, "skill", 0.0),
-        reward=reward or NoOwnTerms(),
-        expert=expert,
-        advise=advise,
-    )
 
 
 def expert_of(scenario: Scenario) -> Script | None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, Literal
 
@@ -83,13 +82,11 @@ def build(options: BridgeOptions) -> BridgeScenario:
         check_letters(options.id, environment, probed)
     teams = letter_teams if is_lettered else word_teams
     return BridgeScenario(
-        name="bridge",
-        folder=Path(__file__).parent,
-        options_key=options.model_dump_json(exclude={"skill"}),
-        make_environment=partial(_environment, options),
-        content=partial(_content, name=options.id),
-        demonstrate=partial(_demonstrations, options=options),
-        skill=options.skill,
+        __file__,
+        options,
+        partial(_environment, options),
+        partial(_content, name=options.id),
+        partial(_demonstrations, options=options),
         made=teams(options.id, environment.spec, SYMBOLS[: probed.actions] if probed is not None else ""),
         probed=probed,
     )

@@ -37,7 +37,7 @@ from mas.scenarios.code_team.language import (
 from mas.scenarios.code_team.worded import Worded
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 MEMBERS = ("coder", "tester")
 
@@ -214,7 +214,7 @@ class CodeOptions(Options):
 def build(options: CodeOptions) -> FolderScenario:
     """The scenario with these options; in words it has no task on a machine that cannot run programs safely."""
     language = Compact(options.steps) if options.style == "letters" else Worded(options.steps)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CodeEnvironment, language, options.turns),

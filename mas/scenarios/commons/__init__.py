@@ -24,7 +24,7 @@ from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 Neighbour = Literal["none", "cooperator", "greedy", "conditional"]
 NEIGHBOURS: tuple[Neighbour, ...] = ("none", "cooperator", "greedy", "conditional")
@@ -384,7 +384,7 @@ class CommonsOptions(Options):
 def build(options: CommonsOptions) -> FolderScenario:
     """The scenario with these options."""
     rules = _rules(options, options.style)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CommonsEnvironment, rules, options.style),

@@ -27,7 +27,7 @@ from mas.core.messages import joint_action, parsed_text, read_joint
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
 Style = Literal["letters", "words"]
 
@@ -306,7 +306,7 @@ class DebateOptions(Options):
 def build(options: DebateOptions) -> FolderScenario:
     """The scenario with these options."""
     make_case = partial(make, style=options.style, facts=options.facts)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DebateEnvironment, make_case, options.judge),

@@ -28,7 +28,7 @@ from mas.core.role import View
 from mas.roles.base import PromptedRole
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, QuestionWorld
 from mas.tools import Bm25
 
 Style = Literal["letters", "words"]
@@ -285,7 +285,7 @@ class DelegateOptions(Options):
 
 def build(options: DelegateOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DelegateEnvironment, options.style, options.parts),

@@ -25,7 +25,7 @@ from mas.core.messages import Failure, joint_action, parsed_text, read_joint
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, QuestionWorld
 
 SCORES = ("1", "2", "3")
 _VERDICTS = {"y": True, "right": True, "n": False, "wrong": False}
@@ -276,7 +276,7 @@ class DiscussionOptions(Options):
 
 def build(options: DiscussionOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DiscussionEnvironment, options.style, options.steps, pays=options.pay != "scores"),

@@ -35,7 +35,7 @@ from mas.scenarios.economy.taxes import (
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
-from mas.scenarios.world import FolderScenario, NoOwnTerms, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, NoOwnTerms, RecordEnvironment, one_seat
 
 Style = Literal["digits", "words"]
 Law = tuple[int, int]
@@ -339,7 +339,7 @@ def build(options: EconomyOptions) -> FolderScenario:
     taught = rules if options.style == "digits" else _rules(EconomyOptions(side=options.side), "digits")
     governs = options.side == "government"
     demonstrate = demonstrate_government if governs else demonstrate_workers
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(_environment, options, rules),

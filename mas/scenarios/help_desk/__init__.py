@@ -33,7 +33,7 @@ from mas.scenarios.help_desk.wording import (
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.simulated_users import UNSURE, Facts, consult, respond, value_of, with_fact
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
 AGENT, CLERK, SOLO, USER = "agent", "clerk", "solo", "user"
 
@@ -257,7 +257,7 @@ def _turn(
 def build(options: DeskOptions) -> FolderScenario:
     """The scenario with these options. Tasks and the tiny base are the same whoever speaks for the user."""
     wording: DeskWording = DeskLetters(options.slots) if options.style == "letters" else Words(options.slots)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DeskEnvironment, options, wording),

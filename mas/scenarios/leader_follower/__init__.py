@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 COLOURS = "rgb"
 EMPTY, FOLLOWER = ".", "@"
@@ -237,7 +237,7 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
 
 def build(options: ColourOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ColourEnvironment, options),

@@ -17,7 +17,7 @@ from mas.core.messages import joint_action, read_joint
 from mas.scenarios.market.offers import TONES, Market, MarketOptions, MarketWording, make_market
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 SEARCHER, CHOOSER = "searcher", "chooser"
 CHECK_COST = 0.05
@@ -228,7 +228,7 @@ def _search(random: Random, environment: MarketEnvironment) -> None:
 
 def build(options: MarketOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(MarketEnvironment, options),

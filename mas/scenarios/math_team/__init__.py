@@ -22,7 +22,7 @@ from mas.core.messages import Verdict
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, kept_text, one_seat
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
 
 BOX = Toolbox([CALCULATOR])
@@ -346,7 +346,7 @@ class MathReward:
 
 def build(options: MathOptions) -> FolderScenario:
     """The scenario with these options; its teams write calls as the options say."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(MathEnvironment, options),

@@ -37,7 +37,7 @@ from mas.scenarios.negotiation.deals import (
 )
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 ENOUGH = 0.8
 """The task is solved with this share of the most that can be had."""
@@ -236,7 +236,7 @@ def build(options: TalkOptions) -> FolderScenario:
     make = partial(_make, options=options)
     environment = partial(TalkEnvironment, make, options.style, options.turns)
     letters = TalkOptions(turns=options.turns, opponent=options.opponent)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         environment,

@@ -19,7 +19,7 @@ from mas.core.messages import Payload, Verdict
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}
@@ -323,7 +323,7 @@ def build(options: PathOptions) -> FolderScenario:
     """The scenario with these options."""
     size, walls = options.size, options.walls
     rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 3 * size, oracle=options.oracle)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(PathEnvironment, rules, options.style),

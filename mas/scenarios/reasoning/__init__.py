@@ -10,7 +10,7 @@ from mas.core.errors import ConfigError
 from mas.core.options import Options
 from mas.scenarios.reasoning.reasoning_gym import GymEnvironment, ask, check_name, check_version, right_answer
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, folder_scenario
+from mas.scenarios.world import FolderScenario
 
 
 class ReasoningOptions(Options):
@@ -32,7 +32,7 @@ class ReasoningOptions(Options):
 def build(options: ReasoningOptions) -> FolderScenario:
     """The scenario with these options; reasoning-gym itself is first needed for a task."""
     name, config = options.dataset, options.config
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(GymEnvironment, name, config),

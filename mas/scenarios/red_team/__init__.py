@@ -5,10 +5,8 @@ one episode of two steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import exp, log
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Annotated, Literal
@@ -293,7 +291,6 @@ REWARDS: Mapping[str, Callable[[], RedTeamRewards]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeamScenario(FolderScenario):
     """Satisfies `mas.core.scenario.Solvable`, too; without decisions in words."""
 
@@ -315,15 +312,14 @@ def build(options: RedTeamOptions) -> RedTeamScenario:
     make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
     is_zero_sum = options.rewards == "zero_sum"
     return RedTeamScenario(
-        name="red_team",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"rewards", "skill"}),
-        make_environment=partial(RedTeamEnvironment, make, REWARDS[options.rewards](), is_zero_sum=is_zero_sum),
-        content=partial(_content, make=make),
-        demonstrate=demonstrations,
-        skill=options.skill,
+        __file__,
+        options,
+        partial(RedTeamEnvironment, make, REWARDS[options.rewards](), is_zero_sum=is_zero_sum),
+        partial(_content, make=make),
+        demonstrations,
+        inner=options.style,
+        unkeyed=("rewards", "skill"),
         expert=expert,
-        options=options,
     )
 
 

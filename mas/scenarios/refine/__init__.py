@@ -22,7 +22,7 @@ from mas.core.messages import parsed_text, read_joint
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, is_held_out
+from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
@@ -255,7 +255,7 @@ def build(options: RefineOptions) -> FolderScenario:
     if options.style == "extreme":
         holds_out = partial(is_held_out, f"refine/{options.model_dump_json()}")
         demonstrate = partial(subject_demonstrations, operands=options.operands, holds_out=holds_out)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(RefineEnvironment, options.style, options.operands),

@@ -12,7 +12,7 @@ from mas.core.environment import Task
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
@@ -98,7 +98,7 @@ class RelayOptions(Options):
 
 def build(options: RelayOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(RelayEnvironment, options.style),

@@ -11,7 +11,7 @@ from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.world import FolderScenario, folder_scenario
+from mas.scenarios.world import FolderScenario
 
 
 class ReplyOptions(Options):
@@ -29,7 +29,7 @@ class ReplyOptions(Options):
 def build(options: ReplyOptions) -> FolderScenario:
     """The scenario with these options."""
     make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ReplyEnvironment, make),

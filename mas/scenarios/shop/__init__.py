@@ -11,7 +11,7 @@ from pydantic import Field
 from mas.core.environment import Task
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 CLUES: Mapping[str, str] = {
     "dog": "It barks.",
@@ -99,7 +99,7 @@ class ShopOptions(Options):
 
 def build(options: ShopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ShopEnvironment, options.offered),

@@ -21,7 +21,7 @@ from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sokoban.level import Level, make_level, route
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 OPEN, VISITED, WALL, BOX = ".", "o", "#", "$"
 NEARER, FARTHER, SAFE, LOST = "+", "-", "p", "x"
@@ -350,7 +350,7 @@ def build(options: SokobanOptions) -> FolderScenario:
     """The scenario with these options."""
     make = partial(make_level, size=options.size, boxes=options.boxes, walls=options.walls, pulls=options.pulls)
     turns = options.max_turns or 6 * options.size * options.boxes
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(SokobanEnvironment, turns, make),

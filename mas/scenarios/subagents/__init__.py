@@ -21,7 +21,7 @@ from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
 PLANNER, SOLO = "planner", "solo"
 REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")
@@ -236,7 +236,7 @@ class CallOptions(Options):
 
 def build(options: CallOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CallEnvironment, options.spare),

@@ -21,7 +21,7 @@ from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, make_solution, size_of, units
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 NAMES = string.ascii_letters
 """Blanks are called by these in reading order."""
@@ -325,7 +325,7 @@ def _is_left(state: SudokuState, action: str, table: Mapping[str, str]) -> bool:
 def build(options: SudokuOptions) -> FolderScenario:
     """The scenario with these options."""
     size, blanks, forced = options.size, options.blanks, options.forced
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(SudokuEnvironment, options),

@@ -1,7 +1,6 @@
 """A planner, a caller and a summariser answer questions with tools that the environment carries out."""
 
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Annotated, Literal, Self
 
@@ -50,15 +49,14 @@ def build(options: ToolUseOptions) -> FolderScenario:
         numbers=options.numbers,
         kinds=KINDS if options.kinds == "all" else (options.kinds,),
     )
-    folder = Path(__file__).parent
     return FolderScenario(
-        name="tool_use",
-        folder=folder if rules.compact else folder / (STORE if rules.stores else options.calls),
-        options_key=options.model_dump_json(exclude={"kinds"}),  # the tiny base is made of all
-        make_environment=partial(ToolEnvironment, rules),
-        content=partial(_content, rules=rules),
-        demonstrate=partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
-        skill=options.skill,
+        __file__,
+        options,
+        partial(ToolEnvironment, rules),
+        partial(_content, rules=rules),
+        partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
+        inner="" if rules.compact else STORE if rules.stores else options.calls,
+        unkeyed=("kinds",),  # the tiny base is made of all
         reward=ToolReward(),
         expert=expert,
     )

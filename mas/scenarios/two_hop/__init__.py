@@ -11,7 +11,7 @@ from mas.core.environment import Task
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 SYMBOLS = "abcdef"
 
@@ -96,7 +96,7 @@ class TwoHopOptions(Options):
 
 def build(options: TwoHopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__, options, TwoHopEnvironment, content, demonstrations, unkeyed=(), expert=give_right_answer
     )
 

@@ -1,9 +1,7 @@
 """Two-player zero-sum games, both seats played by the team: self-play."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Annotated, Any, Literal, Self
@@ -78,7 +76,6 @@ class TwoPlayerOptions(Options):
         return (*self.games, *(games_of(self.taught) if self.taught else ()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TwoPlayerScenario(FolderScenario):
     """Satisfies `mas.core.scenario.Mixable`, too; without decisions where scoring all of them would take long,
     unless `exact` is wanted.
@@ -150,16 +147,13 @@ class TwoPlayerScenario(FolderScenario):
 def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
     """The scenario with these options; OpenSpiel itself is first needed for a task."""
     return TwoPlayerScenario(
-        name="two_player",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill", "best", "taught", "marked", "exact"}),
-        make_environment=partial(
-            TwoPlayerEnvironment, options.games, options.style, options.tries, is_marked=options.marked
-        ),
-        content=partial(_content, games=options.games),
-        demonstrate=partial(demonstrations, games=options.shown, best=options.best, is_marked=options.marked),
-        skill=options.skill,
-        options=options,
+        __file__,
+        options,
+        partial(TwoPlayerEnvironment, options.games, options.style, options.tries, is_marked=options.marked),
+        partial(_content, games=options.games),
+        partial(demonstrations, games=options.shown, best=options.best, is_marked=options.marked),
+        inner=options.style,
+        unkeyed=("skill", "best", "taught", "marked", "exact"),
     )
 
 
