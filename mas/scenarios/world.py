@@ -153,15 +153,23 @@ class RecordWorld(ABC, Generic[State]):
 
 
 class RecordEnvironment(RecordWorld[State]):
-    """An environment with one seat. Subclasses give the rules as functions from record to record."""
+    """An environment with one seat. Subclasses give the rules as functions from record to record.
+
+    An episode is over when its answer is given, `turn`, where the state has it, reaches the most turns, or the task is
+    solved.
+    """
+
+    answer_field: ClassVar[str] = "answer"
+    """Of the state, where it has one: what ends the episode; None: not yet."""
 
     @abstractmethod
     def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
         """New state, rewards by term, and whether the action was legal."""
 
-    @abstractmethod
     def is_over(self, state: State) -> bool:
         """Whether nobody moves any more."""
+        is_answered = getattr(state, self.answer_field, None) is not None
+        return is_answered or getattr(state, "turn", 0) >= self.spec.max_turns or self.is_solved(state)
 
     def moving(self, state: State) -> tuple[str, ...]:
         return () if self.is_over(state) else self.spec.seats
@@ -256,9 +264,6 @@ class QuestionWorld(RecordEnvironment[State]):
         legal = action == "" or self.is_answer(state, action)
         after = msgspec.structs.replace(state, answer=action if legal else "")
         return after, {"right": float(self.is_solved(after))}, legal
-
-    def is_over(self, state: State) -> bool:
-        return getattr(state, "answer", None) is not None
 
 
 def give_right_answer(environment: Answered, random: Random) -> dict[str, str]:

@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -148,6 +148,8 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
     `right` is 1 where the verdict is the right answer.
     """
 
+    answer_field: ClassVar[str] = "verdict"
+
     def __init__(self, make: Callable[[Random], DebateCase], judge: Judge) -> None:
         views = (*DEBATERS, "judge", "solo")
         super().__init__(one_seat("debate", views, 1, ("right",)))
@@ -193,9 +195,6 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
             verdict=verdict if legal else "",
         )
         return after, legal
-
-    def is_over(self, state: DebateState) -> bool:
-        return state.verdict is not None
 
     def is_solved(self, state: DebateState) -> bool:
         return state.verdict == state.case.right

@@ -83,11 +83,8 @@ class EconomyEnvironment(RecordEnvironment[EconomyState]):
         after = msgspec.structs.replace(state, answer=answer)
         return after, {self.term: fmean(self.shares(after))}, legal
 
-    def is_over(self, state: EconomyState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: EconomyState) -> bool:
-        return self.is_over(state) and min(self.shares(state)) >= ENOUGH[self.style]
+        return state.answer is not None and min(self.shares(state)) >= ENOUGH[self.style]
 
     def measures(self) -> Mapping[str, float]:
         """`equality` after tax, `productivity` over that without a tax, and `efficiency`, what was reached of the best;

@@ -184,9 +184,6 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
         after = msgspec.structs.replace(state, board=board, cell=cell, score=state.score + score, turn=state.turn + 1)
         return after, terms, True
 
-    def is_over(self, state: ColourState) -> bool:
-        return self.is_solved(state) or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: ColourState) -> bool:
         return state.score >= self.rules.quota
 

@@ -43,6 +43,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
     """
 
     history: ClassVar[tuple[str, ...]] = ("checked", "turn")
+    answer_field: ClassVar[str] = "bought"
 
     def __init__(self, rules: MarketOptions) -> None:
         super().__init__(one_seat("market", (SEARCHER, CHOOSER, "solo"), 2 * rules.businesses, ("value", "cost")))
@@ -99,9 +100,6 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
             return action
         chosen = said.get(CHOOSER, self.wording.wait)
         return said.get(SEARCHER, "") if chosen == self.wording.wait else chosen
-
-    def is_over(self, state: MarketState) -> bool:
-        return state.bought is not None or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: MarketState) -> bool:
         return state.bought is not None and state.market.proposals[state.bought].gain == state.market.best

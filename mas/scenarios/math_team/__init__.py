@@ -256,9 +256,6 @@ class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
             return False
         return self.reached_by(state, expression, result) > state.reached
 
-    def is_over(self, state: MathState) -> bool:
-        return state.answer is not None or state.turn >= self.rules.max_turns
-
     def is_solved(self, state: MathState) -> bool:
         return state.answer == state.problem.answer
 

@@ -8,7 +8,7 @@ side sees what is asked and offered, no deal is worth nothing. The other side is
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -68,6 +68,8 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
     What the other side's things are worth to it, and which script it follows, no view sees.
     """
 
+    answer_field: ClassVar[str] = "deal"
+
     def __init__(self, make: Callable[[Random], TalkState], style: Style, turns: int) -> None:
         views = ("analyst", "speaker", "solo")
         super().__init__(one_seat("negotiation", views, turns, ("utility",)))
@@ -116,9 +118,6 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
         """The package that an action asks for, None where it asks for none."""
         counts = self.state.problem.counts
         return decode(action, len(counts)) if self.style == "letters" else read_offer(action, counts)
-
-    def is_over(self, state: TalkState) -> bool:
-        return state.deal is not None or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: TalkState) -> bool:
         if state.deal is None:

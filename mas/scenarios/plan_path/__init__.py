@@ -166,9 +166,6 @@ class PathEnvironment(RecordEnvironment[PathState]):
             terms["goal"] = self.rules.goal * (1 - 0.5 * state.turn / self.rules.max_turns)
         return after, terms, True
 
-    def is_over(self, state: PathState) -> bool:
-        return self.is_solved(state) or state.turn >= self.rules.max_turns
-
     def is_solved(self, state: PathState) -> bool:
         return state.cell == state.goal
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -47,6 +47,8 @@ class QuestionState(msgspec.Struct, frozen=True):
 class QuestionEnvironment(RecordEnvironment[QuestionState]):
     """The number of a task's question in its split is the task's seed."""
 
+    answer_field: ClassVar[str] = "said"
+
     def __init__(self, questions: Questions, scorer: Scorer, grade: Grade | None = None) -> None:
         """`grade`: None: 1 where `scorer` finds the answer right, else 0."""
         super().__init__(one_seat("questions", VIEWS, 1, ("right",)))
@@ -74,9 +76,6 @@ class QuestionEnvironment(RecordEnvironment[QuestionState]):
         after = msgspec.structs.replace(state, said=kept_text(action), right=paid >= 1)
         is_legal = action == "" or is_answer(action, state.question.choices, self._scorer)
         return after, {"right": paid}, is_legal
-
-    def is_over(self, state: QuestionState) -> bool:
-        return state.said is not None
 
     def is_solved(self, state: QuestionState) -> bool:
         return state.right

@@ -89,9 +89,6 @@ class CallEnvironment(RecordEnvironment[CallState]):
             after = msgspec.structs.replace(after, calls=(*after.calls, called))
         return after, {"right": 0.0}, True
 
-    def is_over(self, state: CallState) -> bool:
-        return state.answer is not None or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: CallState) -> bool:
         return state.answer == state.case.answer
 

@@ -161,9 +161,6 @@ class SudokuEnvironment(RecordEnvironment[SudokuState]):
             terms["solved"] = self.solved * (1 - 0.5 * state.turn / self.spec.max_turns)
         return after, terms, True
 
-    def is_over(self, state: SudokuState) -> bool:
-        return self.is_solved(state) or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: SudokuState) -> bool:
         return state.cells == state.solution
 

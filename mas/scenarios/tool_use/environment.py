@@ -155,9 +155,6 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
             action = long.group(1) if long else action if len(action) == 1 else ""
         return int(action) if _NUMBER.fullmatch(action.strip()) else None
 
-    def is_over(self, state: ToolState) -> bool:
-        return state.answer is not None or state.turn >= self.rules.max_turns
-
     def is_solved(self, state: ToolState) -> bool:
         is_right = state.answer == solution(state.puzzle, self.rules)[-1][1]
         return is_right and state.table == wanted_table(state.puzzle, self.rules)

@@ -239,9 +239,6 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
         except ToolRefused:
             return False
 
-    def is_over(self, state: WorkState) -> bool:
-        return state.answer is not None or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: WorkState) -> bool:
         return state.answer == answer_of(state.job, self.rules)
 
