@@ -20,8 +20,8 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.core.user_code import load_module
 from mas.scenarios.bridges.gymnasium_games import GAMES, Described, GymnasiumGame
-from mas.scenarios.bridges.packages import load_package, read_options
-from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied, drawing_from
+from mas.scenarios.bridges.packages import OwnChance, load_package, read_options
+from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied
 from mas.scenarios.game import TERM, GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
 from mas.scenarios.replay import ReplayEnvironment
@@ -61,7 +61,7 @@ def open_environment(name: str) -> Environment:
             "named path/file.py:CLASS or package.module:CLASS"
         )
     make = partial(_made, name, _maker(gymnasium, short), options)
-    with drawing_from(0):
+    with OwnChance(0):
         first = make()
     game, space = GAMES.get(short) or _own(first), first.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -145,7 +145,7 @@ class GymnasiumSource:
         self.rules, self._make, self._game = rules, make, game
 
     def actions(self) -> int:
-        with drawing_from(0):
+        with OwnChance(0):
             space = self._make().action_space
         return int(space.start + space.n)
 
@@ -164,14 +164,14 @@ class GymnasiumEpisode:
 
     def __init__(self, make: Callable[[], Any], game: GymnasiumGame, seed: int) -> None:
         self._game, self.paid, self.is_over, self.is_solved = game, 0.0, False, False
-        with drawing_from(seed):
+        with OwnChance(seed):
             self.environment = make()
             weakref.finalize(self, self.environment.close)
             self._note(*self.environment.reset(seed=seed % SEEDS))
 
     def step(self, action: Any, seed: int) -> float:
         """Act; returns what was paid. `seed`: of the generators that the whole process shares."""
-        with drawing_from(seed):
+        with OwnChance(seed):
             observation, reward, is_terminated, is_truncated, info = self.environment.step(action)
             self._note(observation, info)
         self.paid += float(reward)
