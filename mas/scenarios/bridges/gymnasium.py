@@ -24,7 +24,7 @@ from mas.scenarios.bridges.packages import OwnChance, load_package, read_options
 from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied
 from mas.scenarios.game import TERM, GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayEnvironment
 
 EXTRA, SEAT = "gymnasium", "player"
 LONGEST = 100
@@ -272,8 +272,8 @@ def _proof(before: str, running: GymnasiumEpisode) -> str:
     return digest(before, running.seen, str(running.paid), running.is_over)
 
 
-class TextPlay:
-    """An environment whose actions are texts. Satisfies `mas.scenarios.replay.ReplayedWorld`.
+class TextPlay(ReplayedWorld):
+    """An environment whose actions are texts.
 
     A text that the action space does not contain is illegal and does not reach the environment.
     """
@@ -298,9 +298,6 @@ class TextPlay:
             "legal": f"a text of at most {most} characters",
             "note": "",
         }
-
-    def legal(self) -> None:
-        return None
 
     def success(self) -> bool:
         return self._running.is_solved
