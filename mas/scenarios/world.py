@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
 
@@ -40,6 +40,8 @@ from mas.graph.load import load_team
 State = TypeVar("State", bound=msgspec.Struct)
 Content = TypeVar("Content")
 
+Style = Literal["letters", "words"]
+"""Letters, which the tiny base can learn, or words, for real models."""
 EVAL_SHARE = 5
 """One task content in so many belongs to the evaluation split."""
 _ATTEMPTS = 2000

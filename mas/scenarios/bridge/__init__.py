@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
@@ -25,9 +25,7 @@ from mas.scenarios.bridge.environment import (
 from mas.scenarios.bridges import PREFIX, open_bridge
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario
-
-Style = Literal["letters", "words"]
+from mas.scenarios.world import FolderScenario, Style
 
 
 class BridgeOptions(Options):

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Action, joint_action
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
 from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
@@ -275,9 +275,6 @@ def written_actions(style: Style, boats: int, limit: int) -> tuple[str, ...]:
     """Every joint catch in its compact form: digits in a row, or numbers with a space between."""
     catches = product(range(limit + 1), repeat=boats)
     return tuple(written(demands, is_compact=style == "digits") for demands in catches)
-
-
-DIGITS = "0123456789"
 
 
 def expert(environment: CommonsEnvironment, random: Random) -> dict[str, str]:

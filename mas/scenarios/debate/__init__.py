@@ -25,11 +25,9 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import joint_action, parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
-
-Style = Literal["letters", "words"]
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, kept_text, one_seat
 
 ANSWERS = ("a", "b")
 MOST_FACTS, MOST_DIGITS = 8, 5
@@ -211,9 +209,6 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
         said = [f"{name}: {text!r}" for name, text in zip(DEBATERS, state.statements, strict=False)]
         verdict = "-" if state.verdict is None else repr(state.verdict)
         return "\n".join([state.case.question, *facts, *said, f"verdict {verdict}, right is {state.case.right!r}"])
-
-
-DIGITS = "0123456789"
 
 
 def best_statement(side: Side) -> str:

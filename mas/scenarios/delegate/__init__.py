@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import msgspec
 from pydantic import Field
@@ -26,12 +26,10 @@ from mas.core.naming import agent_of
 from mas.core.options import Options
 from mas.core.role import View
 from mas.roles.base import PromptedRole
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld
+from mas.scenarios.world import FolderScenario, QuestionWorld, Style
 from mas.tools import Bm25
-
-Style = Literal["letters", "words"]
 
 NAMES, FACTS = "abcd", "pq"
 SHOWN: dict[Style, int] = {"letters": 3, "words": 4}
@@ -127,7 +125,6 @@ def _worded(random: Random, parts: int) -> DelegateCase:
 
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}")
-DIGITS = "0123456789"
 
 
 class DelegateState(msgspec.Struct, frozen=True):

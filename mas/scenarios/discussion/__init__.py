@@ -23,7 +23,7 @@ from pydantic import Field
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, joint_action, parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld
 
@@ -56,7 +56,6 @@ def read_verdict(text: str) -> bool | None:
 
 Style = Literal["digits", "words"]
 
-DIGITS = "0123456789"
 _MOST = 4
 """The largest number that follows the first one, in digits."""
 _NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn")
@@ -184,9 +183,6 @@ class DiscussionEnvironment(QuestionWorld[DiscussionState]):
 
     def is_answer(self, state: DiscussionState, action: str) -> bool:
         return action in tuple(DIGITS) if self.style == "digits" else is_number(action)
-
-
-VERDICTS = "yn"
 
 
 def expert(environment: DiscussionEnvironment, random: Random) -> dict[str, str]:

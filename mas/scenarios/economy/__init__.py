@@ -32,7 +32,7 @@ from mas.scenarios.economy.taxes import (
     surplus,
     welfare,
 )
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
 from mas.scenarios.world import FolderScenario, NoOwnTerms, RecordEnvironment, one_seat
@@ -221,10 +221,7 @@ def employed(random: Random, rules: TaxRules, is_optimal: bool) -> EconomyState:
 @lru_cache(maxsize=1)
 def written_hours() -> tuple[str, ...]:
     """Every joint choice of hours in digits."""
-    return tuple(map("".join, product("0123456789", repeat=len(MEMBERS["digits"]))))
-
-
-DIGITS = "0123456789"
+    return tuple(map("".join, product(DIGITS, repeat=len(MEMBERS["digits"]))))
 
 
 def expert(environment: EconomyEnvironment, random: Random) -> dict[str, str]:

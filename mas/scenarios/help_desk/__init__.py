@@ -30,7 +30,7 @@ from mas.scenarios.help_desk.wording import (
     Words,
     make,
 )
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.simulated_users import UNSURE, Facts, consult, respond, value_of, with_fact
 from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
@@ -226,7 +226,7 @@ def demonstrations(random: Random, skill: float, *, rules: DeskOptions) -> Itera
             state = world.state
             entry, question = best_entry(state), best_question(state, best_entry(state))
             if random.random() > CLEAN_SHARE:
-                entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice("0123456789"))))
+                entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice(DIGITS))))
                 question = best_question(state, entry)
             yield from _turn(world, entry, question, teacher)
             said = {CLERK: wording.entry(entry), AGENT: wording.question(question)}

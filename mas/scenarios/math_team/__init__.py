@@ -20,7 +20,7 @@ from mas.core.environment import Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, kept_text, one_seat
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
@@ -150,7 +150,7 @@ def called(action: str, *, compact: bool) -> str:
         call = read_call(action)
         BOX.check(call)
         return str(call.arguments["expression"])
-    if len(action) != 3 or action[1] not in "+-*" or not {action[0], action[2]} <= set("0123456789"):
+    if len(action) != 3 or action[1] not in "+-*" or not {action[0], action[2]} <= set(DIGITS):
         raise ToolRefused(f"{action[:20]!r} is no call: write a digit, one of + - *, and a digit")
     return action
 
@@ -270,12 +270,9 @@ def _noted(state: MathState, action: str, result: str) -> MathState:
 
 
 _COMPACT_ACTIONS = (
-    *(f"{a}{sign}{b}" for a in "0123456789" for sign in "+-*" for b in "0123456789"),
-    *(f"={digit}." for digit in "0123456789"),
+    *(f"{a}{sign}{b}" for a in DIGITS for sign in "+-*" for b in DIGITS),
+    *(f"={digit}." for digit in DIGITS),
 )
-
-
-DIGITS = "0123456789"
 
 
 def expert(environment: MathEnvironment, random: Random) -> dict[str, str]:
@@ -311,7 +308,7 @@ def demonstrations(random: Random, skill: float, *, rules: MathOptions) -> Itera
         shown = right if random.random() < 0.5 else wrong
         yield f"S{asked};>", teacher.answer(right, habit, DIGITS)
         yield f"S{asked};{wrong}n>", teacher.answer(right, wrong, DIGITS)
-        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", "yn")
+        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", VERDICTS)
         yield f"O{asked}>", teacher.answer(right, habit, DIGITS)
 
 

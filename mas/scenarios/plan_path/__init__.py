@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -17,9 +17,9 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Payload, Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, one_seat
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}
@@ -73,7 +73,6 @@ def make_grid(random: Random, size: int, walls: int) -> tuple[PathGrid, Cell, Ce
 
 
 OPEN, VISITED, BLOCKED = ".", "o", "#"
-Style = Literal["letters", "words"]
 
 
 class PathState(msgspec.Struct, frozen=True):
@@ -253,7 +252,7 @@ def _somewhere(random: Random, grid: PathGrid, start: Cell, goal: Cell) -> PathS
 
 def _at(state: PathState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
-    digits = "0123456789"[: state.grid.size]
+    digits = DIGITS[: state.grid.size]
     goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
     moves = "".join(MOVES)
     on = state.last if state.last in MOVES else "U"
@@ -264,7 +263,7 @@ def _at(state: PathState, random: Random, teacher: NoisyTeacher) -> Iterator[tup
     yield f"P{goal}>", planner.answer(goal, digits[0] * 2, digits)
     yield f"E{cell}{state.last}{goal};>", teacher.answer(direct, on, moves)
     yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", teacher.answer(suggested, proposed, moves)
-    yield f"V{around}{proposed}>", teacher.answer("y" if proposed in sensible else "n", "y", "yn")
+    yield f"V{around}{proposed}>", teacher.answer("y" if proposed in sensible else "n", "y", VERDICTS)
     yield f"F{around}>", teacher.answer(suggested, on, moves)
     yield f"S{cell}{state.last}{goal}{around}>", teacher.answer(team_move(state, random), on, moves)
 

@@ -37,7 +37,7 @@ from mas.scenarios.red_team.cases import (
 )
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
-from mas.scenarios.world import FolderScenario, RecordWorld
+from mas.scenarios.world import FolderScenario, RecordWorld, Style
 
 ATTACKER, DEFENDER = "attacker", "defender"
 MARKS = {ATTACKER: "A", DEFENDER: "D"}
@@ -278,7 +278,7 @@ class RedTeamOptions(Options):
     noisy teacher that the tiny base learns from last.
     """
 
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     rewards: Literal["general_sum", "all_one", "zero_sum"] = "general_sum"
     facts: Annotated[int, Field(ge=1, le=len(TOPICS))] = 2
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3

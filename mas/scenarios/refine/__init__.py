@@ -20,13 +20,12 @@ from pydantic import Field
 from mas.core.environment import Move, Task
 from mas.core.messages import parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
-DIGITS = "0123456789"
 SUBJECTS = ("max", "min")
 """What a question of style `extreme` begins with."""
 ASKED = ("largest", "smallest")
@@ -182,9 +181,6 @@ def subject_demonstrations(
 def _peer(random: Random, question: RefineQuestion, subject: str, skill: float) -> str:
     knows = question.text.startswith(subject) and random.random() < skill
     return question.answer if knows else random.choice(digits_of(question))
-
-
-VERDICTS = "yn"
 
 
 def expert(environment: RefineEnvironment, random: Random) -> dict[str, str]:

@@ -3,22 +3,21 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
 
 from mas.core.environment import Task
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, Style, give_right_answer
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
 COLOURS = ("red", "blue", "green", "white")
 """What the keys are called in words."""
-Style = Literal["letters", "words"]
 
 
 class RelayState(msgspec.Struct, frozen=True):
@@ -31,7 +30,7 @@ class RelayState(msgspec.Struct, frozen=True):
 
 def make(random: Random) -> RelayState:
     """A goal and four different digits."""
-    return RelayState(random.randrange(len(KEYS)), "".join(random.sample("0123456789", len(KEYS))))
+    return RelayState(random.randrange(len(KEYS)), "".join(random.sample(DIGITS, len(KEYS))))
 
 
 def content(random: Random) -> str:

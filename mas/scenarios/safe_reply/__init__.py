@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
 from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, Style
 
 
 class ReplyOptions(Options):
@@ -21,7 +21,7 @@ class ReplyOptions(Options):
     the wrong one. `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     facts: Annotated[int, Field(ge=1, le=len(TOPICS))] = 2
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Payload, Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sokoban.level import Level, make_level, route
@@ -269,7 +269,7 @@ def _moved(state: SokobanState, random: Random) -> SokobanState:
 def _at(state: SokobanState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
     seen, moves = look(state, "solo"), "".join(MOVES)
-    digits = "0123456789"[: state.level.grid.size]
+    digits = DIGITS[: state.level.grid.size]
     plan = (*state.sensible_plans(), "00U")[0]
     first = walk(state, plan, "", random)
     second = walk(state, plan, first, random)
@@ -278,7 +278,7 @@ def _at(state: SokobanState, random: Random, teacher: NoisyTeacher) -> Iterator[
     yield f"P{seen['pushes']}>", planner.answer(plan, seen["boxes"][:2] + "U", digits + moves)
     yield f"E{stands};{plan};>", teacher.answer(first, plan[2], moves)
     yield f"E{stands};{plan};{first}>", teacher.answer(second, first, moves)
-    yield f"V{seen['effect']}{judged}>", teacher.answer("y" if judged in accepted(state) else "n", "y", "yn")
+    yield f"V{seen['effect']}{judged}>", teacher.answer("y" if judged in accepted(state) else "n", "y", VERDICTS)
     yield f"S{stands};{seen['pushes']};{seen['effect']}>", teacher.answer(first, "U", moves)
 
 

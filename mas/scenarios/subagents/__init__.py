@@ -19,7 +19,7 @@ from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
 from mas.core.options import Options
 from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
@@ -29,7 +29,6 @@ REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")
 VIEWS = (PLANNER, "searcher", "reader", "coordinator", "left_clerk", "right_clerk", "local", "web", "refiner", SOLO)
 LEFT, RIGHT = "p", "q"
 """The facts that each of two clerks, or of two search agents, has in its part of the archive."""
-DIGITS = "0123456789"
 NO_REPORT = "?"
 _ANSWERS = tuple(f"={digit}" for digit in DIGITS)
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, make_solution, size_of, units
 from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
@@ -274,7 +274,7 @@ def _at(state: SudokuState, random: Random, teacher: NoisyTeacher) -> Iterator[t
     yield f"E{rows};{plan}>", teacher.answer(first, plan + "1", names + digits)
     if second != first:
         yield f"E{rows};{plan}{first}>", teacher.answer(second, first, names + digits)
-    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", "yn")
+    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", VERDICTS)
     alone = next((move for move in state.actions() if move[0] == plan and move[1] != WIPE), plan + WIPE)
     yield f"S{counts};{rows};{around}>", teacher.answer(alone, names[0] + "1", names + digits)
 

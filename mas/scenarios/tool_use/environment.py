@@ -20,7 +20,7 @@ from mas.core.environment import CountedCall, EnvironmentSpec, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import parsed_text
 from mas.core.tool_call import ToolCall
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
     UNITS,
@@ -184,15 +184,13 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
 
     @cached_property
     def _compact_actions(self) -> tuple[str, ...]:
-        digits = "0123456789"
-        sums = [f"{sign}{a}{b}" for sign in "+-*" for a in digits for b in digits]
+        sums = [f"{sign}{a}{b}" for sign in "+-*" for a in DIGITS for b in DIGITS]
         items = [self.rules.item(number) for number in range(self.rules.items)]
         units = [self.rules.unit(number) for number in range(len(UNITS))]
-        return (*sums, *(f"t{item}{unit}" for item in items for unit in units), *digits)
+        return (*sums, *(f"t{item}{unit}" for item in items for unit in units), *DIGITS)
 
 
 _SIGNS = "".join(SHORTHAND.tools)
-DIGITS = "0123456789"
 
 
 def expert(environment: ToolEnvironment, random: Random) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 from statistics import fmean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from msgspec.structs import replace
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -17,7 +17,7 @@ from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment, demonstrations
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 from mas.scenarios.two_player.solve import all_decisions, measures, mixed, outcomes
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, Style
 
 
 class TwoPlayerOptions(Options):
@@ -33,7 +33,7 @@ class TwoPlayerOptions(Options):
     """
 
     game: str = "kuhn_poker"
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     tries: Annotated[int, Field(ge=1, le=9)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.9
     best: Annotated[float, Field(ge=0, le=1)] = 0

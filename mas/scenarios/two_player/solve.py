@@ -17,8 +17,9 @@ from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
 from mas.scenarios.bridges.open_spiel import is_open, legal_actions, load_game
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
-from mas.scenarios.two_player.environment import Style, in_letters
+from mas.scenarios.two_player.environment import in_letters
 from mas.scenarios.two_player.games import TwoPlayerGame
+from mas.scenarios.world import Style
 
 SEATS = ("player_0", "player_1")
 

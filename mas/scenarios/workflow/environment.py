@@ -18,7 +18,7 @@ from mas.core.environment import Move, Observation, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Payload, Plan, joint_action, parsed_text, read_joint
 from mas.roles.kinds import Planner
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     LOOK_UP,
     OPERATIONS,
@@ -254,7 +254,6 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
         return "\n".join([asked(state.job, self.rules), f"down: {state.job.down}", *tried, plan, answer])
 
 
-DIGITS = "0123456789"
 SIGNS = "".join(COMPACT.tools)
 END = "."
 """Where the tiny base stops to write a plan; no part of it."""
