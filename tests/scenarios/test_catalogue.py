@@ -302,7 +302,7 @@ def test_a_scenario_whose_package_is_missing_is_listed_as_not_measured(
     def missing(module: str, extra: str) -> None:
         raise MissingPackage(f"needs {extra}")
 
-    monkeypatch.setattr("mas.scenarios.reasoning.reasoning_gym.load_package", missing)
+    monkeypatch.setattr("mas.scenarios.reasoning.load_package", missing)
     ran = mas("scenarios", "--measure", "--episodes", "1", "--json", str(tmp_path / "found.json"))
     assert ran.code == 0
     found = {one["profile"]["name"]: one for one in json.loads((tmp_path / "found.json").read_text())}

@@ -14,8 +14,7 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.reasoning import reasoning_gym
-from mas.scenarios.reasoning.reasoning_gym import LONGEST, GymEnvironment, GymQuestion, open_environment, right_answer
+from mas.scenarios.reasoning import LONGEST, GymEnvironment, GymQuestion, open_environment, reasoning_gym, right_answer
 from mas.testing.environment import EnvironmentContract
 
 SAMPLE = ("basic_arithmetic", "chain_sum", "leg_counting", "caesar_cipher", "knights_knaves", "maze")
