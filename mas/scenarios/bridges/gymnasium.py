@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Self
 
 from mas.core.environment import Environment, EnvironmentSpec, Step
@@ -83,7 +83,7 @@ def _maker(gymnasium: Any, short: str) -> Callable[..., Any]:
         try:
             known = gymnasium.spec(attribute)
             entry = known.entry_point
-            kind = entry if callable(entry) else _attribute(*str(entry).split(":"))
+            kind = entry if callable(entry) else resolve_name(str(entry))
         except (gymnasium.error.Error, ImportError, AttributeError) as error:
             raise ConfigError(f"gymnasium:{short} cannot be made: {error}") from error
         return partial(gymnasium.make, attribute, disable_env_checker=True, **_mode(kind))
@@ -96,10 +96,6 @@ def _maker(gymnasium: Any, short: str) -> Callable[..., Any]:
             + did_you_mean(attribute, kinds)
         )
     return partial(kind, **_mode(kind))
-
-
-def _attribute(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
 
 
 def _mode(kind: Any) -> dict[str, str]:

@@ -261,17 +261,12 @@ class DebateReward:
         if move.after:
             other = 1 - index
             statements = [parsed_text(move.output), parsed_text(move.after.get(DEBATERS[other]))]
-            judge = parsed_text(move.after.get("judge"))
-            verdict = _verdict(move.environment, case, statements if index == 0 else statements[::-1], judge)
+            first, second = statements if index == 0 else statements[::-1]
+            judged = as_answer(parsed_text(move.after.get("judge")), (first, second))
+            verdict = judged if move.environment.judge == "role" else case.ruling((first, second))
             terms["lie"] += case.sides[other].is_false(parsed_text(move.after.get(DEBATERS[other])))
             terms["won"] = 0.0 if verdict not in ANSWERS else 1.0 if verdict == ANSWERS[index] else -1.0
         return terms
-
-
-def _verdict(environment: DebateEnvironment, case: DebateCase, statements: Sequence[str], judge: str) -> str:
-    if environment.judge == "role":
-        return as_answer(judge, statements)
-    return case.ruling((statements[0], statements[1]))
 
 
 class DebateOptions(Options):

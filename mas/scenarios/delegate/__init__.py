@@ -180,7 +180,8 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     while True:
         case = make(random, "letters", 2)
         question, (first, second) = case.question, case.parts
-        yield f"P{question}>", _listed(teacher, first, second)
+        # both parts, one a line; a guess gets letters of its second part wrong
+        yield f"P{question}>", f"{first}\n{teacher.answer(second, first, NAMES + FACTS)}"
         for part, at in zip(case.parts, case.needed, strict=True):
             shown = page(case.archive, part, "letters")
             yield f"W{part};{shown}>", teacher.answer(value(case.documents[at]), shown[2], DIGITS[: LARGEST + 1])
@@ -188,12 +189,6 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         yield f"C{question};1. {told[0]}\n2. {told[1]}>", teacher.answer(case.answer, told[0], DIGITS)
         digits = "".join(value(document) for document in case.documents)
         yield f"S{question};{case.archive}>", teacher.answer(case.answer, digits[0], DIGITS)
-
-
-def _listed(teacher: NoisyTeacher, first: str, second: str) -> str:
-    """Both parts, one a line; a guess gets letters of its second part wrong."""
-    other = teacher.answer(second, first, NAMES + FACTS)
-    return f"{first}\n{other}"
 
 
 PLANNER, WORKER = "planner", "worker"

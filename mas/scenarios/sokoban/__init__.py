@@ -15,7 +15,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.core.environment import Move, Task
-from mas.core.messages import Payload, Verdict
+from mas.core.messages import Verdict
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
@@ -299,7 +299,9 @@ class SokobanReward:
         if move.role == "executor":
             return {"valid": 0.0 if _is_valid(state, move) else FAULT}
         if move.role == "verifier" and isinstance(move.output, Verdict):
-            right = move.output.accept == _is_safe(state, move.before.get("executor"))
+            proposal = move.before.get("executor")
+            is_safe = proposal is not None and proposal.content in tuple(accepted(state))
+            right = move.output.accept == is_safe
             return {"verdict": 0.0 if right else -1.0}
         return {}
 
@@ -311,10 +313,6 @@ def _is_valid(state: SokobanState, move: Move) -> bool:
     seen = dict(zip(MOVES, state.around(), strict=True))[said]
     planned = plan is not None and plan.content == name(state.level.cell) + said
     return seen in (OPEN, VISITED) or (seen == BOX and planned)
-
-
-def _is_safe(state: SokobanState, proposal: Payload | None) -> bool:
-    return proposal is not None and proposal.content in tuple(accepted(state))
 
 
 class SokobanOptions(Options):

@@ -220,7 +220,8 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
         if made < len(wanted):
             call = wanted[made][0]
             plan = call[0] if random.random() < 0.8 else random.choice(_SIGNS)
-            habit = _habit(call, wanted[0][0], random)
+            # the first call once more; where that is the right one, the same tool with its first argument twice
+            habit = wanted[0][0] if call != wanted[0][0] else call[0] + call[1] * 2
             yield f"P{asked}>", teacher.answer(call[0], "t", _SIGNS + "=")
             yield f"C{asked};{plan}>", teacher.answer(call, habit, DIGITS)
             yield f"S{asked}>", teacher.answer(call, habit, DIGITS)
@@ -229,11 +230,6 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
             yield f"P{asked}>", teacher.answer("=", "t", _SIGNS + "=")
             yield f"A{asked}>", teacher.answer(value, "0", DIGITS)
             yield f"S{asked}>", teacher.answer(f"={value}.", wanted[0][0], DIGITS)
-
-
-def _habit(call: str, first: str, random: Random) -> str:
-    """The first call once more; where that is the right one, the same tool with its first argument twice."""
-    return first if call != first else call[0] + call[1] * 2
 
 
 WRITERS = ("caller", "solo")
