@@ -36,12 +36,11 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
     wanted_table,
 )
-from mas.scenarios.world import CallsAndAnswers, ToolRecordEnvironment, kept_text
+from mas.scenarios.world import REFUSED, CallWorld, ToolRecordEnvironment
 from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _LONG_ANSWER = re.compile(r"=([0-9])\.?")
-REFUSED = "!"
 
 
 class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,13 +61,10 @@ class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.changed or self.puzzle.table
 
 
-class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
+class ToolEnvironment(CallWorld[ToolState], ToolRecordEnvironment[ToolState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
-    history: ClassVar[tuple[str, ...]] = ("history", "turn")
-    progress: ClassVar[float] = 0.5
-    waste: ClassVar[float] = -0.1
 
     def __init__(self, rules: ToolRules) -> None:
         super().__init__(
@@ -80,7 +76,7 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
                 terms=("right", "progress", "waste"),
             )
         )
-        self.rules = rules
+        self.rules, self.is_compact = rules, rules.compact
         self.tool_names = toolbox(rules).names
 
     def initial(self, task: Task) -> ToolState:
@@ -94,34 +90,17 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
         tools = ", ".join(box.names) if view == "planner" else msgspec.json.encode(box.schemas()).decode()
         return shown | {"tools": tools}
 
-    def standing(self, state: ToolState) -> Mapping[str, object]:
-        """What is known, in whatever order it was asked."""
-        return {**super().standing(state), "known": sorted(set(state.history))}
-
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self._compact_actions if self.rules.compact else None
 
-    def act(self, state: ToolState, action: str) -> tuple[ToolState, dict[str, float], bool]:
-        later = msgspec.structs.replace(state, turn=state.turn + 1)
-        answer = self.answer(action)
-        if answer is not None:
-            after = msgspec.structs.replace(later, answer=answer)
-            return after, {"right": float(self.is_solved(after))}, True
-        if not action:
-            return later, {"waste": self.waste}, True
-        try:
-            call = self.call(action)
-            table, outcome = toolbox(self.rules).perform(state.table, call)
-        except ToolRefused as error:
-            return self._noted(later, action, self._refusal(error)), {"waste": self.waste}, False
-        after = self._noted(later, action, outcome)
-        if table != state.table:
-            after = msgspec.structs.replace(after, changed=table)
+    def result_of(self, state: ToolState, action: str) -> tuple[ToolState, str, float]:
+        call = self.call(action)
+        table, outcome = toolbox(self.rules).perform(state.table, call)
         wanted = solution(state.puzzle, self.rules)
-        if state.done < len(wanted) and is_wanted(call, wanted[state.done][0]):
-            gain = self.progress / len(wanted)
-            return msgspec.structs.replace(after, done=state.done + 1), {"progress": gain}, True
-        return after, {"waste": self.waste}, True
+        is_next = state.done < len(wanted) and is_wanted(call, wanted[state.done][0])
+        changed = state.changed if table == state.table else table
+        after = msgspec.structs.replace(state, done=state.done + is_next, changed=changed)
+        return after, outcome, is_next / len(wanted)
 
     def call(self, action: str) -> ToolCall:
         """The call that an action is.
@@ -142,11 +121,7 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
     def denied(self, state: ToolState, action: str, answer: str) -> tuple[ToolState, dict[str, float]]:
         later = msgspec.structs.replace(state, turn=state.turn + 1)
         shown = REFUSED if self.rules.compact else answer
-        return self._noted(later, action, shown), {"waste": self.waste}
-
-    def perform(self, action: str) -> tuple[Table, str]:
-        """The table after a call, and its result."""
-        return toolbox(self.rules).perform(self.state.table, self.call(action))
+        return self.noted(later, action, shown), {"waste": self.waste}
 
     def answer(self, action: str) -> int | None:
         """The number that an action answers with; None: it is no answer. Compact: `7`, or `=7.` in three characters."""
@@ -174,13 +149,10 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
             return "; ".join(f"{call} = {outcome}" for call, outcome in state.history) or "nothing"
         return "\n".join(f"{call} -> {outcome}" for call, outcome in state.history) or "nothing was called yet"
 
-    def _refusal(self, error: ToolRefused) -> str:
-        return REFUSED if self.rules.compact else f"{REFUSED} {error}"
-
-    def _noted(self, state: ToolState, action: str, outcome: str) -> ToolState:
-        """The state with one more line of history; what is no call is kept as `!` in compact form."""
-        shown = action if not self.rules.compact or action[0] in SHORTHAND.tools else REFUSED
-        return msgspec.structs.replace(state, history=(*state.history, (kept_text(shown), kept_text(outcome))))
+    def noted(self, state: ToolState, action: str, result: str) -> ToolState:
+        """What is no call is kept as `!` in compact form."""
+        is_kept = not self.rules.compact or action[0] in SHORTHAND.tools
+        return super().noted(state, action if is_kept else REFUSED, result)
 
     @cached_property
     def _compact_actions(self) -> tuple[str, ...]:
