@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
@@ -74,6 +74,10 @@ class RecordWorld(ABC, Generic[State]):
     @abstractmethod
     def initial(self, task: Task) -> State:
         """The state that a task starts in."""
+
+    def content(self, state: State) -> str:
+        """What tells a task from others, given the state that it starts in; for scenarios that do not say it."""
+        raise NotImplementedError(f"{type(self).__name__} has no content(state), and its scenario no content")
 
     @abstractmethod
     def fields(self, state: State, view: str) -> Mapping[str, str]:
@@ -326,10 +330,10 @@ def is_held_out(name: str, content: str) -> bool:
 
 
 @lru_cache(maxsize=200_000)
-def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
+def _seed_in_split(name: str, split: Split, index: int, content: Callable[[int], str]) -> int:
     for attempt in range(_ATTEMPTS):
         seed = derive_seed("task", name, split, index, attempt)
-        if is_held_out(name, content(Random(seed))) == (split == "eval"):
+        if is_held_out(name, content(seed)) == (split == "eval"):
             return seed
     raise ConfigError(
         f"scenario {name.partition('/')[0]!r} has no task for the split {split!r} with these options: {_ATTEMPTS} "
@@ -337,13 +341,24 @@ def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Rando
     )
 
 
-def split_task(name: str, split: Split, index: int, content: Callable[[Random], str]) -> Task:
+def split_task(name: str, split: Split, index: int, content: Callable[[int], str]) -> Task:
     """The index-th task of a split. Which split a task belongs to depends on its content, so none is in both.
+
+    Args:
+        content: that of the task with a seed.
 
     Raises:
         ConfigError: no task was found that belongs to the split: there are too few different ones.
     """
     return Task(id=f"{split}-{index}", seed=_seed_in_split(name, split, index, content), split=split)
+
+
+def _content_at(content: Callable[[Random], str] | None, make_environment: Callable[[], Any], seed: int) -> str:
+    """What tells the task of a seed from others."""
+    if content is not None:
+        return content(Random(seed))
+    world = make_environment()
+    return str(world.content(world.initial(Task(id="content", seed=seed))))
 
 
 class NoOwnTerms:
@@ -362,7 +377,8 @@ class FolderScenario:
 
     Attributes:
         file: the module's `__file__`. options: without those that are unkeyed, part of the fingerprint.
-        make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
+        make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator; None:
+            what the environment says of their first states, see `RecordWorld.content`.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
             its words.
         inner: the folder of its teams, within that folder.
@@ -378,7 +394,7 @@ class FolderScenario:
     file: str
     options: Any
     make_environment: Callable[[], Environment]
-    content: Callable[[Random], str]
+    content: Callable[[Random], str] | None = None
     demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None
     inner: str = field(default="", kw_only=True)
     unkeyed: tuple[str, ...] = field(default=("skill",), kw_only=True)
@@ -386,8 +402,10 @@ class FolderScenario:
     expert: Callable[[Any, Random], Mapping[str, str]] | None = field(default=None, kw_only=True)
     advise: Callable[[str, str], str] | None = field(default=None, kw_only=True)
     teams: Mapping[str, TeamSpec] = field(init=False)
+    _content_at: Callable[[int], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_content_at", partial(_content_at, self.content, self.make_environment))
         folder = self.folder / self.inner
         teams = {path.stem: load_team(path) for path in sorted(folder.glob("*.yaml"))}
         if not teams:
@@ -417,10 +435,10 @@ class FolderScenario:
         return self.make_environment()
 
     def task(self, split: Split, index: int) -> Task:
-        return split_task(self._key, split, index, self.content)
+        return split_task(self._key, split, index, self._content_at)
 
     def content_of(self, task: Task) -> str:
-        return self.content(Random(task.seed))
+        return self._content_at(task.seed)
 
     def holds_out(self, content: str) -> bool:
         return is_held_out(self._key, content)

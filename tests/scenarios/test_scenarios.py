@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping
-from random import Random
 from typing import ClassVar
 
 import msgspec
@@ -104,7 +103,7 @@ def test_impossible_options_are_refused(options: dict[str, float]) -> None:
 
 
 def test_a_split_without_a_task_is_an_error_and_no_endless_search() -> None:
-    def alike(random: Random) -> str:
+    def alike(seed: int) -> str:
         return "always the same"
 
     name = next(name for name in "abcdefgh" if is_held_out(name, "always the same"))

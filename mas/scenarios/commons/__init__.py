@@ -182,6 +182,9 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
         lake = make(Random(task.seed), self.rules)
         return CommonsState(lake=lake, stock=lake.stock, caught=(0,) * len(self.rules.harvesters))
 
+    def content(self, state: CommonsState) -> str:
+        return f"{state.lake.stock};{state.lake.growth};{state.lake.kind}"
+
     def fields(self, state: CommonsState, view: str) -> Mapping[str, str]:
         ahead = {"growth": self._growth(state), "neighbours": self._neighbours(state)}
         stock = {"stock": self._stock(state)}
@@ -385,8 +388,7 @@ def build(options: CommonsOptions) -> FolderScenario:
         __file__,
         options,
         partial(CommonsEnvironment, rules, options.style),
-        partial(_content, rules=rules),
-        partial(demonstrations, rules=_rules(options, "digits")),
+        demonstrate=partial(demonstrations, rules=_rules(options, "digits")),
         inner=options.style,
         reward=CommonsReward(),
         expert=expert,
@@ -406,11 +408,6 @@ def _rules(options: CommonsOptions, style: Style) -> LakeRules:
         kinds=NEIGHBOURS if options.neighbours == "any" else (options.neighbours,),
         crowd=options.crowd,
     )
-
-
-def _content(random: Random, rules: LakeRules) -> str:
-    lake = make(random, rules)
-    return f"{lake.stock};{lake.growth};{lake.kind}"
 
 
 ENTRY = ScenarioEntry(

@@ -157,6 +157,11 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
     def initial(self, task: Task) -> DebateState:
         return DebateState(self.make(Random(task.seed)))
 
+    def content(self, state: DebateState) -> str:
+        """The facts of both sides; neither their order nor which side is a makes another task."""
+        hands = (side.evidence.split("\n") if state.case.question else side.evidence for side in state.case.sides)
+        return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))
+
     def fields(self, state: DebateState, view: str) -> Mapping[str, str]:
         case = state.case
         question = {"question": case.question} if case.question else {}
@@ -299,21 +304,12 @@ def build(options: DebateOptions) -> FolderScenario:
         __file__,
         options,
         partial(DebateEnvironment, make_case, options.judge),
-        partial(_content, style=options.style, facts=options.facts),
-        partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
+        demonstrate=partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
         inner=f"{options.style}/{options.judge}",
         unkeyed=("skill", "judge"),
         reward=DebateReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, style: Style, facts: int) -> str:
-    """The facts of both sides; neither their order nor which side is a makes another task."""
-    hands = (
-        side.evidence if style == "letters" else side.evidence.split("\n") for side in make(random, style, facts).sides
-    )
-    return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))
 
 
 ENTRY = ScenarioEntry(

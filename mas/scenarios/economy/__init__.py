@@ -122,6 +122,9 @@ class Government(EconomyEnvironment):
     def initial(self, task: Task) -> EconomyState:
         return EconomyState(economy=drawn_people(Random(task.seed), self.rules))
 
+    def content(self, state: EconomyState) -> str:
+        return f"{state.economy.wages};{state.economy.ease}"
+
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
         between = "" if self.style == "digits" else ", "
         wages, ease = {"wages": between.join(map(str, state.economy.wages))}, {"ease": self.ease(state)}
@@ -156,6 +159,9 @@ class Workers(EconomyEnvironment):
 
     def initial(self, task: Task) -> EconomyState:
         return employed(Random(task.seed), self.rules, self.is_optimal)
+
+    def content(self, state: EconomyState) -> str:
+        return f"{state.economy.wages[: len(self.members)]};{state.economy.ease};{state.law}"
 
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
         tax, contribution = state.law
@@ -337,8 +343,7 @@ def build(options: EconomyOptions) -> FolderScenario:
         __file__,
         options,
         partial(_environment, options, rules),
-        partial(_content, options=options, rules=rules),
-        partial(demonstrate, rules=taught),
+        demonstrate=partial(demonstrate, rules=taught),
         inner=f"{options.side}_{options.style}",
         reward=NoOwnTerms() if governs else WorkerReward(),
         expert=expert,
@@ -361,16 +366,6 @@ def _rules(options: EconomyOptions, style: Style) -> TaxRules:
     return TaxRules(
         people=options.people, hours=40, low=12 if works else 5, top=60, steps=100, rates=91, eases=10, unit=20
     )
-
-
-def _content(random: Random, options: EconomyOptions, rules: TaxRules) -> str:
-    """What the team sees together."""
-    if options.side == "government":
-        economy = drawn_people(random, rules)
-        return f"{economy.wages};{economy.ease}"
-    state = employed(random, rules, options.law == "optimal")
-    members = len(MEMBERS[options.style])
-    return f"{state.economy.wages[:members]};{state.economy.ease};{state.law}"
 
 
 ENTRY = ScenarioEntry(

@@ -62,6 +62,10 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
     def initial(self, task: Task) -> DeskState:
         return make(Random(task.seed), self.rules, self.wording.values)
 
+    def content(self, state: DeskState) -> str:
+        """What every conversation shows: what is wanted at first, and what the user cannot tell."""
+        return msgspec.json.encode((state.user.goal, state.user.profile.unsure)).decode()
+
     def fields(self, state: DeskState, view: str) -> Mapping[str, str]:
         return self.wording.fields(state, view)
 
@@ -261,18 +265,11 @@ def build(options: DeskOptions) -> FolderScenario:
         __file__,
         options,
         partial(DeskEnvironment, options, wording),
-        partial(_content, rules=options, wording=wording),
-        partial(demonstrations, rules=options),
+        demonstrate=partial(demonstrations, rules=options),
         inner=f"{options.style}/talking" if options.is_talking else options.style,
         unkeyed=("skill", "user"),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: DeskOptions, wording: DeskWording) -> str:
-    """What every conversation shows: what is wanted at first, and what the user cannot tell."""
-    user = make(random, rules, wording.values).user
-    return msgspec.json.encode((user.goal, user.profile.unsure)).decode()
 
 
 ENTRY = ScenarioEntry(

@@ -162,6 +162,9 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
     def initial(self, task: Task) -> ColourState:
         return make(Random(task.seed), self.rules)
 
+    def content(self, state: ColourState) -> str:
+        return f"{state.board.cells}{state.cell}{state.goals}"
+
     def fields(self, state: ColourState, view: str) -> Mapping[str, str]:
         if view == "leader":
             return {"goal": state.goal}
@@ -238,16 +241,10 @@ def build(options: ColourOptions) -> FolderScenario:
         __file__,
         options,
         partial(ColourEnvironment, options),
-        partial(_content, rules=options),
-        demonstrations,
+        demonstrate=demonstrations,
         unkeyed=(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: ColourOptions) -> str:
-    state = make(random, rules)
-    return f"{state.board.cells}{state.cell}{state.goals}"
 
 
 ENTRY = ScenarioEntry(

@@ -53,6 +53,10 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
     def initial(self, task: Task) -> MarketState:
         return MarketState(market=make_market(Random(task.seed), self.rules))
 
+    def content(self, state: MarketState) -> str:
+        """What the team can see without a check."""
+        return "|".join([state.market.customer, *(proposal.text for proposal in state.market.proposals)])
+
     def fields(self, state: MarketState, view: str) -> Mapping[str, str]:
         proposals = state.market.proposals
         if self.rules.style == "letters":
@@ -226,21 +230,15 @@ def _search(random: Random, environment: MarketEnvironment) -> None:
 
 def build(options: MarketOptions) -> FolderScenario:
     """The scenario with these options."""
+    letters = options.model_copy(update={"style": "letters"})
     return FolderScenario(
         __file__,
         options,
         partial(MarketEnvironment, options),
-        partial(_content, rules=options),
-        partial(demonstrations, make=partial(MarketEnvironment, options.model_copy(update={"style": "letters"}))),
+        demonstrate=partial(demonstrations, make=partial(MarketEnvironment, letters)),
         inner=options.style,
         expert=expert,
     )
-
-
-def _content(random: Random, rules: MarketOptions) -> str:
-    """What the team can see without a check."""
-    market = make_market(random, rules)
-    return "|".join([market.customer, *(proposal.text for proposal in market.proposals)])
 
 
 ENTRY = ScenarioEntry(

@@ -22,7 +22,6 @@ from mas.scenarios.negotiation.deals import (
     TOTAL,
     DealProblem,
     Package,
-    Style,
     code,
     decode,
     efficiency,
@@ -37,7 +36,7 @@ from mas.scenarios.negotiation.deals import (
 )
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, one_seat
 
 ENOUGH = 0.8
 """The task is solved with this share of the most that can be had."""
@@ -78,6 +77,10 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
 
     def initial(self, task: Task) -> TalkState:
         return self.make(Random(task.seed))
+
+    def content(self, state: TalkState) -> str:
+        """What the team sees before it says anything."""
+        return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
 
     def fields(self, state: TalkState, view: str) -> Mapping[str, str]:
         left = {"left": str(self.spec.max_turns - state.turn)}
@@ -239,8 +242,7 @@ def build(options: TalkOptions) -> FolderScenario:
         __file__,
         options,
         environment,
-        partial(_content, make=make),
-        partial(
+        demonstrate=partial(
             demonstrations, make=partial(TalkEnvironment, partial(_make, options=letters), "letters", options.turns)
         ),
         inner=options.style,
@@ -253,12 +255,6 @@ def _make(random: Random, options: TalkOptions) -> TalkState:
     script = random.choice(deals.SCRIPTS) if options.opponent == "mixed" else options.opponent
     opening = deals.offer(problem, deals.aspiration(script, 0, options.turns, 0))
     return TalkState(problem=problem, script=script, offers=(opening,))
-
-
-def _content(random: Random, make: partial[TalkState]) -> str:
-    """What the team sees before it says anything."""
-    state = make(random)
-    return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
 
 
 ENTRY = ScenarioEntry(

@@ -135,6 +135,9 @@ class PathEnvironment(RecordEnvironment[PathState]):
         grid, start, goal = make_grid(Random(task.seed), self.rules.size, self.rules.walls)
         return PathState(grid, goal, start, (start,))
 
+    def content(self, state: PathState) -> str:
+        return f"{state.grid.walls}{state.cell}{state.goal}"
+
     def fields(self, state: PathState, view: str) -> Mapping[str, str]:
         if self.style == "words":
             return _in_words(state, view)
@@ -323,18 +326,12 @@ def build(options: PathOptions) -> FolderScenario:
         __file__,
         options,
         partial(PathEnvironment, rules, options.style),
-        partial(_content, size=size, walls=walls),
-        partial(demonstrations, size=size, walls=walls),
+        demonstrate=partial(demonstrations, size=size, walls=walls),
         inner="words" if options.style == "words" else "",
         unkeyed=("style",),
         reward=PathReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, size: int, walls: int) -> str:
-    grid, start, goal = make_grid(random, size, walls)
-    return f"{grid.walls}{start}{goal}"
 
 
 ENTRY = ScenarioEntry(

@@ -88,6 +88,10 @@ class RedTeamEnvironment(RecordWorld[RedTeamState]):
     def initial(self, task: Task) -> RedTeamState:
         return RedTeamState(self.make(Random(task.seed)))
 
+    def content(self, state: RedTeamState) -> str:
+        """In letters the topic: both kinds of seeds are in both splits."""
+        return f"{state.case.text}|{state.case.sheet}" if state.case.facts else state.case.topic
+
     def fields(self, state: RedTeamState, view: str) -> Mapping[str, str]:
         is_attacker, case = view == ATTACKER, state.case
         seen = case.text if is_attacker else state.prompt or ""
@@ -315,18 +319,11 @@ def build(options: RedTeamOptions) -> RedTeamScenario:
         __file__,
         options,
         partial(RedTeamEnvironment, make, REWARDS[options.rewards](), is_zero_sum=is_zero_sum),
-        partial(_content, make=make),
-        demonstrations,
+        demonstrate=demonstrations,
         inner=options.style,
         unkeyed=("rewards", "skill"),
         expert=expert,
     )
-
-
-def _content(random: Random, make: Callable[[Random], RedTeamCase]) -> str:
-    """In letters the topic: both kinds of seeds are in both splits."""
-    case = make(random)
-    return f"{case.text}|{case.sheet}" if case.facts else case.topic
 
 
 ENTRY = ScenarioEntry(

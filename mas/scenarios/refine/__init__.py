@@ -114,6 +114,12 @@ class RefineEnvironment(QuestionWorld[RefineState]):
     def initial(self, task: Task) -> RefineState:
         return RefineState(make(Random(task.seed), self.style, self.operands))
 
+    def content(self, state: RefineState) -> str:
+        question = state.question
+        if self.style != "words":
+            return question.text
+        return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order
+
     def fields(self, state: RefineState, view: str) -> Mapping[str, str]:
         question = state.question
         return {"question": question.text} | ({"numbers": ", ".join(question.numbers)} if question.numbers else {})
@@ -255,21 +261,13 @@ def build(options: RefineOptions) -> FolderScenario:
         __file__,
         options,
         partial(RefineEnvironment, options.style, options.operands),
-        partial(_content, style=options.style, operands=options.operands),
-        demonstrate,
+        demonstrate=demonstrate,
         inner=options.style,
         unkeyed=(),
         reward=RefineReward(),
         expert=expert,
         advise=direction,
     )
-
-
-def _content(random: Random, style: Style, operands: int) -> str:
-    question = make(random, style, operands)
-    if style != "words":
-        return question.text
-    return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order
 
 
 ENTRY = ScenarioEntry(

@@ -33,12 +33,6 @@ def make(random: Random) -> RelayState:
     return RelayState(random.randrange(len(KEYS)), "".join(random.sample(DIGITS, len(KEYS))))
 
 
-def content(random: Random) -> str:
-    """What tells two tasks apart."""
-    state = make(random)
-    return f"{state.goal}{state.table}"
-
-
 class RelayEnvironment(QuestionWorld[RelayState]):
     """One team turn: the team's action is a digit. Without a message the best guess is right one time in four."""
 
@@ -48,6 +42,9 @@ class RelayEnvironment(QuestionWorld[RelayState]):
 
     def initial(self, task: Task) -> RelayState:
         return make(Random(task.seed))
+
+    def content(self, state: RelayState) -> str:
+        return f"{state.goal}{state.table}"
 
     def fields(self, state: RelayState, view: str) -> Mapping[str, str]:
         goal, table = {"goal": KEYS[state.goal]}, {"table": state.table}
@@ -101,8 +98,7 @@ def build(options: RelayOptions) -> FolderScenario:
         __file__,
         options,
         partial(RelayEnvironment, options.style),
-        content,
-        demonstrations,
+        demonstrate=demonstrations,
         inner="words" if options.style == "words" else "",
         unkeyed=("style",),
         expert=give_right_answer,

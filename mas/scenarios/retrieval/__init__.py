@@ -7,9 +7,9 @@ from pydantic import Field
 
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
+from mas.scenarios.retrieval.cases import SPOKEN, content_of, make
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, Style
 
 
 class RetrievalOptions(Options):

@@ -23,8 +23,8 @@ from mas.core.messages import Failure, Payload, Plan
 from mas.core.printable import is_readable
 from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
-from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
-from mas.scenarios.world import RecordEnvironment, kept_text, one_seat
+from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, make, search
+from mas.scenarios.world import RecordEnvironment, Style, kept_text, one_seat
 
 SEARCH = "search:"
 _ARTICLES = frozenset({"a", "an", "the"})

@@ -1,8 +1,6 @@
 """Safety of answers by two agents: one answers, one criticises or stays silent."""
 
-from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Annotated
 
 from pydantic import Field
@@ -10,7 +8,7 @@ from pydantic import Field
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
-from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
+from mas.scenarios.safe_reply.requests import TOPICS, lettered, worded
 from mas.scenarios.world import FolderScenario, Style
 
 
@@ -33,18 +31,12 @@ def build(options: ReplyOptions) -> FolderScenario:
         __file__,
         options,
         partial(ReplyEnvironment, make),
-        partial(_content, make=make),
-        demonstrations,
+        demonstrate=demonstrations,
         inner=options.style,
         unkeyed=(),
         reward=ReplyReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, make: Callable[[Random], UserRequest]) -> str:
-    request = make(random)
-    return f"{request.text}|{request.facts}"
 
 
 ENTRY = ScenarioEntry(

@@ -53,13 +53,6 @@ def make(random: Random, offered: int = OFFERED) -> ShopState:
     return ShopState(tuple(names), tuple(prices), random.randrange(offered))
 
 
-def content(random: Random, offered: int = OFFERED) -> str:
-    """What tells two tasks apart: what is on offer at which price, whatever the order, and what is wanted."""
-    state = make(random, offered)
-    goods = sorted(zip(state.names, state.prices, strict=True))
-    return f"{state.names[state.wanted]} of {goods}"
-
-
 class ShopEnvironment(QuestionWorld[ShopState]):
     """One team turn: the team's action is a price. Guessing among the prices is right one time in `offered`."""
 
@@ -69,6 +62,11 @@ class ShopEnvironment(QuestionWorld[ShopState]):
 
     def initial(self, task: Task) -> ShopState:
         return make(Random(task.seed), self._offered)
+
+    def content(self, state: ShopState) -> str:
+        """What is on offer at which price, whatever the order, and what is wanted."""
+        goods = sorted(zip(state.names, state.prices, strict=True))
+        return f"{state.names[state.wanted]} of {goods}"
 
     def fields(self, state: ShopState, view: str) -> Mapping[str, str]:
         wish = {"clue": CLUES[state.names[state.wanted]], "names": ", ".join(state.names)}
@@ -103,7 +101,6 @@ def build(options: ShopOptions) -> FolderScenario:
         __file__,
         options,
         partial(ShopEnvironment, options.offered),
-        partial(content, offered=options.offered),
         unkeyed=(),
         expert=give_right_answer,
     )

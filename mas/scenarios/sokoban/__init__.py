@@ -101,6 +101,10 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
     def initial(self, task: Task) -> SokobanState:
         return self._begun(task.seed)
 
+    def content(self, state: SokobanState) -> str:
+        level = state.start
+        return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
+
     def fields(self, state: SokobanState, view: str) -> Mapping[str, str]:
         return look(state, view)
 
@@ -352,17 +356,11 @@ def build(options: SokobanOptions) -> FolderScenario:
         __file__,
         options,
         partial(SokobanEnvironment, turns, make),
-        partial(_content, make=make),
-        partial(demonstrations, make=make),
+        demonstrate=partial(demonstrations, make=make),
         unkeyed=(),
         reward=SokobanReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, make: Callable[[Random], Level]) -> str:
-    level = make(random)
-    return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
 
 
 ENTRY = ScenarioEntry(

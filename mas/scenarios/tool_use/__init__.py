@@ -1,7 +1,6 @@
 """A planner, a caller and a summariser answer questions with tools that the environment carries out."""
 
 from functools import partial
-from random import Random
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,7 +8,7 @@ from pydantic import Field, model_validator
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
-from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules, make, question, solution
+from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules
 from mas.scenarios.world import FolderScenario
 
 
@@ -53,19 +52,12 @@ def build(options: ToolUseOptions) -> FolderScenario:
         __file__,
         options,
         partial(ToolEnvironment, rules),
-        partial(_content, rules=rules),
-        partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
+        demonstrate=partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
         inner="" if rules.compact else STORE if rules.stores else options.calls,
         unkeyed=("kinds",),  # the tiny base is made of all
         reward=ToolReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: ToolRules) -> str:
-    """The question and its solution: two tasks whose tables differ where nobody looks are one."""
-    puzzle = make(random, rules)
-    return f"{question(puzzle, rules)} {[value for _, value in solution(puzzle, rules)]}"
 
 
 ENTRY = ScenarioEntry(

@@ -40,12 +40,6 @@ def make(random: Random) -> TwoHopState:
             return state
 
 
-def content(random: Random) -> str:
-    """What tells two tasks apart."""
-    state = make(random)
-    return f"{state.x}{state.table}"
-
-
 def lookup(table: str) -> str:
     """The table in words that can be read without counting."""
     return ", ".join(f"f({symbol}) = {value}" for symbol, value in zip(SYMBOLS, table, strict=True))
@@ -59,6 +53,9 @@ class TwoHopEnvironment(QuestionWorld[TwoHopState]):
 
     def initial(self, task: Task) -> TwoHopState:
         return make(Random(task.seed))
+
+    def content(self, state: TwoHopState) -> str:
+        return f"{state.x}{state.table}"
 
     def fields(self, state: TwoHopState, view: str) -> Mapping[str, str]:
         shown = {"table": state.table, "lookup": lookup(state.table)}
@@ -97,7 +94,7 @@ class TwoHopOptions(Options):
 def build(options: TwoHopOptions) -> FolderScenario:
     """The scenario with these options."""
     return FolderScenario(
-        __file__, options, TwoHopEnvironment, content, demonstrations, unkeyed=(), expert=give_right_answer
+        __file__, options, TwoHopEnvironment, demonstrate=demonstrations, unkeyed=(), expert=give_right_answer
     )
 
 
