@@ -406,12 +406,16 @@ class FolderScenario:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_content_at", partial(_content_at, self.content, self.make_environment))
+        object.__setattr__(self, "teams", self.read_teams())
+
+    def read_teams(self) -> Mapping[str, TeamSpec]:
+        """By name: those of the YAML files."""
         folder = self.folder / self.inner
         teams = {path.stem: load_team(path) for path in sorted(folder.glob("*.yaml"))}
         if not teams:
             why = f"no *.yaml lies in {folder}; a package must include its YAML files (package-data)"
             raise ConfigError(f"scenario {self.name!r}: {why}")
-        object.__setattr__(self, "teams", teams)
+        return teams
 
     @property
     def folder(self) -> Path:

@@ -297,8 +297,8 @@ class BridgeScenario(FolderScenario):
     made: Mapping[str, TeamSpec]
     probed: BridgeProbe | None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "teams", self.made)
+    def read_teams(self) -> Mapping[str, TeamSpec]:
+        return self.made
 
     @property
     def longest_prompt(self) -> int:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from mas.core.errors import ConfigError
 from mas.core.options import Options
 from mas.core.scenario import Decision
+from mas.core.team import TeamSpec
 from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment, demonstrations
@@ -83,15 +84,16 @@ class TwoPlayerScenario(FolderScenario):
 
     options: TwoPlayerOptions
 
-    def __post_init__(self) -> None:
-        FolderScenario.__post_init__(self)
-        if self.options.style == "letters":
-            letters = tuple(dict.fromkeys(letter for game in self.options.games for letter in game.letters))
-            teams = {}
-            for name, team in self.teams.items():
-                roles = {role: spec.model_copy(update={"choices": letters}) for role, spec in team.roles.items()}
-                teams[name] = team.model_copy(update={"roles": roles})
-            object.__setattr__(self, "teams", teams)
+    def read_teams(self) -> Mapping[str, TeamSpec]:
+        teams = super().read_teams()
+        if self.options.style == "words":
+            return teams
+        letters = tuple(dict.fromkeys(letter for game in self.options.games for letter in game.letters))
+        chosen = {}
+        for name, team in teams.items():
+            roles = {role: spec.model_copy(update={"choices": letters}) for role, spec in team.roles.items()}
+            chosen[name] = team.model_copy(update={"roles": roles})
+        return chosen
 
     def decisions(self) -> Sequence[Decision]:
         """Every information state of both seats; of several games those of all that are small, their names before the
