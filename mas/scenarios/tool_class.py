@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mas.core.environment import Environment, EnvironmentSpec, Step, Task, check_finite
+from mas.core.environment import Environment, Step, Task, check_finite
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.options import Options
 from mas.core.scenario import Split
@@ -29,7 +29,7 @@ from mas.scenarios.replay import ReplayedWorld, ReplayToolEnvironment
 from mas.scenarios.rows import DataRow, read_rows, shown
 from mas.scenarios.tool_methods import GameTools, public_methods, result_text, tool_teams
 from mas.scenarios.user_class import TEAM, VIEWS, source_of
-from mas.scenarios.world import NoOwnTerms, is_held_out
+from mas.scenarios.world import NoOwnTerms, is_held_out, one_seat
 
 TERM = "reward"
 LONGEST = 20_000
@@ -154,9 +154,7 @@ class ToolClassScenario:
             raise ConfigError(f"scenario {self.name!r}: {error}") from error
 
     def environment(self) -> Environment:
-        spec = EnvironmentSpec(
-            name=self.name, seats=(TEAM,), views=VIEWS, max_turns=self._options.max_turns, terms=(TERM,)
-        )
+        spec = one_seat(self.name, VIEWS, self._options.max_turns, (TERM,))
         begin = partial(ToolPlay, self.kind, self._rows, self._options.max_turns)
         names = public_methods(self.kind, *_RESERVED)
         return ReplayToolEnvironment(spec, begin, longest=LONGEST, tool_names=names)

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import CountedCall, EnvironmentSpec, Move, Task
+from mas.core.environment import CountedCall, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import parsed_text
 from mas.core.tool_call import ToolCall
@@ -36,7 +36,7 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
     wanted_table,
 )
-from mas.scenarios.world import REFUSED, CallWorld, ToolRecordEnvironment
+from mas.scenarios.world import REFUSED, CallWorld, ToolRecordEnvironment, one_seat
 from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
@@ -67,15 +67,8 @@ class ToolEnvironment(CallWorld[ToolState], ToolRecordEnvironment[ToolState]):
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
 
     def __init__(self, rules: ToolRules) -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="tool_use",
-                seats=("team",),
-                views=("planner", "caller", "summariser", "solo"),
-                max_turns=rules.max_turns,
-                terms=("right", "progress", "waste"),
-            )
-        )
+        views = ("planner", "caller", "summariser", "solo")
+        super().__init__(one_seat("tool_use", views, rules.max_turns, ("right", "progress", "waste")))
         self.rules, self.is_compact = rules, rules.compact
         self.tool_names = toolbox(rules).names
 
