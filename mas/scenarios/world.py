@@ -76,8 +76,15 @@ class RecordWorld(ABC, Generic[State]):
         """The state that a task starts in."""
 
     def content(self, state: State) -> str:
-        """What tells a task from others, given the state that it starts in; for scenarios that do not say it."""
-        raise NotImplementedError(f"{type(self).__name__} has no content(state), and its scenario no content")
+        """What tells a task from others, given the state that it starts in; for scenarios that do not say it.
+
+        Raises:
+            ConfigError: this world does not say it either.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no content(state), and its scenario no content: write one of them, a text that "
+            "is equal for equal tasks, as it says which are held out"
+        )
 
     @abstractmethod
     def fields(self, state: State, view: str) -> Mapping[str, str]:
