@@ -320,6 +320,9 @@ class QuestionWorld(RecordEnvironment[State]):
         after = msgspec.structs.replace(state, answer=action if legal else "")
         return after, {"right": float(self.is_solved(after))}, legal
 
+    def is_over(self, state: State) -> bool:
+        return getattr(state, self.answer_field, None) is not None
+
 
 def give_right_answer(environment: Answered, random: Random) -> dict[str, str]:
     """The expert of a team whose environment knows the right answer."""
