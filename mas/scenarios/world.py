@@ -75,15 +75,15 @@ class RecordWorld(ABC, Generic[State]):
     def initial(self, task: Task) -> State:
         """The state that a task starts in."""
 
-    def content(self, state: State) -> str:
+    def content_of(self, state: State) -> str:
         """What tells a task from others, given the state that it starts in; for scenarios that do not say it.
 
         Raises:
             ConfigError: this world does not say it either.
         """
         raise ConfigError(
-            f"{type(self).__name__} has no content(state), and its scenario no content: write one of them, a text that "
-            "is equal for equal tasks, as it says which are held out"
+            f"{type(self).__name__} has no content_of(state), and its scenario no content: write one of them, a text "
+            "that is equal for equal tasks, as it says which are held out"
         )
 
     @abstractmethod
@@ -368,7 +368,7 @@ def _content_at(content: Callable[[Random], str] | None, make_environment: Calla
     if content is not None:
         return content(Random(seed))
     world = make_environment()
-    return str(world.content(world.initial(Task(id="content", seed=seed))))
+    return str(world.content_of(world.initial(Task(id="content", seed=seed))))
 
 
 class NoOwnTerms:
@@ -388,7 +388,7 @@ class FolderScenario:
     Attributes:
         file: the module's `__file__`. options: without those that are unkeyed, part of the fingerprint.
         make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator; None:
-            what the environment says of their first states, see `RecordWorld.content`.
+            what the environment says of their first states, see `RecordWorld.content_of`.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
             its words.
         inner: the folder of its teams, within that folder.

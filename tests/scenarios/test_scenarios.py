@@ -110,15 +110,15 @@ def test_a_task_has_the_content_of_its_first_state_and_a_world_that_says_none_is
     assert isinstance(scenario, FolderScenario)
     task, environment = scenario.task("eval", 3), scenario.environment()
     environment.reset(task)
-    assert scenario.content_of(task) == environment.content(environment.state)
+    assert scenario.content_of(task) == environment.content_of(environment.state)
     drawn = replace(scenario, content=lambda random: f"{random.random()}")
     assert drawn.content_of(task) == f"{Random(task.seed).random()}"
 
     class Untold(PathEnvironment):
-        content = RecordWorld.content
+        content_of = RecordWorld.content_of
 
     silent = replace(scenario, make_environment=lambda: Untold(PathRules()))
-    with pytest.raises(ConfigError, match=r"Untold has no content\(state\), and its scenario no content: write one"):
+    with pytest.raises(ConfigError, match=r"Untold has no content_of\(state\), and its scenario no content: write one"):
         silent.task("train", 0)
 
 

@@ -182,7 +182,7 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
         lake = make(Random(task.seed), self.rules)
         return CommonsState(lake=lake, stock=lake.stock, caught=(0,) * len(self.rules.harvesters))
 
-    def content(self, state: CommonsState) -> str:
+    def content_of(self, state: CommonsState) -> str:
         return f"{state.lake.stock};{state.lake.growth};{state.lake.kind}"
 
     def fields(self, state: CommonsState, view: str) -> Mapping[str, str]:

@@ -157,7 +157,7 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
     def initial(self, task: Task) -> DebateState:
         return DebateState(self.make(Random(task.seed)))
 
-    def content(self, state: DebateState) -> str:
+    def content_of(self, state: DebateState) -> str:
         """The facts of both sides; neither their order nor which side is a makes another task."""
         hands = (side.evidence.split("\n") if state.case.question else side.evidence for side in state.case.sides)
         return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))

@@ -122,7 +122,7 @@ class Government(EconomyEnvironment):
     def initial(self, task: Task) -> EconomyState:
         return EconomyState(economy=drawn_people(Random(task.seed), self.rules))
 
-    def content(self, state: EconomyState) -> str:
+    def content_of(self, state: EconomyState) -> str:
         return f"{state.economy.wages};{state.economy.ease}"
 
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
@@ -160,7 +160,7 @@ class Workers(EconomyEnvironment):
     def initial(self, task: Task) -> EconomyState:
         return employed(Random(task.seed), self.rules, self.is_optimal)
 
-    def content(self, state: EconomyState) -> str:
+    def content_of(self, state: EconomyState) -> str:
         return f"{state.economy.wages[: len(self.members)]};{state.economy.ease};{state.law}"
 
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:

@@ -62,7 +62,7 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
     def initial(self, task: Task) -> DeskState:
         return make(Random(task.seed), self.rules, self.wording.values)
 
-    def content(self, state: DeskState) -> str:
+    def content_of(self, state: DeskState) -> str:
         """What every conversation shows: what is wanted at first, and what the user cannot tell."""
         return msgspec.json.encode((state.user.goal, state.user.profile.unsure)).decode()
 

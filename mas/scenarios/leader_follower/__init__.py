@@ -162,7 +162,7 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
     def initial(self, task: Task) -> ColourState:
         return make(Random(task.seed), self.rules)
 
-    def content(self, state: ColourState) -> str:
+    def content_of(self, state: ColourState) -> str:
         return f"{state.board.cells}{state.cell}{state.goals}"
 
     def fields(self, state: ColourState, view: str) -> Mapping[str, str]:

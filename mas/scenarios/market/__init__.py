@@ -53,7 +53,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
     def initial(self, task: Task) -> MarketState:
         return MarketState(market=make_market(Random(task.seed), self.rules))
 
-    def content(self, state: MarketState) -> str:
+    def content_of(self, state: MarketState) -> str:
         """What the team can see without a check."""
         return "|".join([state.market.customer, *(proposal.text for proposal in state.market.proposals)])
 

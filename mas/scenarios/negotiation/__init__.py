@@ -78,7 +78,7 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
     def initial(self, task: Task) -> TalkState:
         return self.make(Random(task.seed))
 
-    def content(self, state: TalkState) -> str:
+    def content_of(self, state: TalkState) -> str:
         """What the team sees before it says anything."""
         return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
 

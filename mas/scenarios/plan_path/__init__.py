@@ -135,7 +135,7 @@ class PathEnvironment(RecordEnvironment[PathState]):
         grid, start, goal = make_grid(Random(task.seed), self.rules.size, self.rules.walls)
         return PathState(grid, goal, start, (start,))
 
-    def content(self, state: PathState) -> str:
+    def content_of(self, state: PathState) -> str:
         return f"{state.grid.walls}{state.cell}{state.goal}"
 
     def fields(self, state: PathState, view: str) -> Mapping[str, str]:

@@ -88,7 +88,7 @@ class RedTeamEnvironment(RecordWorld[RedTeamState]):
     def initial(self, task: Task) -> RedTeamState:
         return RedTeamState(self.make(Random(task.seed)))
 
-    def content(self, state: RedTeamState) -> str:
+    def content_of(self, state: RedTeamState) -> str:
         """In letters the topic: both kinds of seeds are in both splits."""
         return f"{state.case.text}|{state.case.sheet}" if state.case.facts else state.case.topic
 

@@ -114,7 +114,7 @@ class RefineEnvironment(QuestionWorld[RefineState]):
     def initial(self, task: Task) -> RefineState:
         return RefineState(make(Random(task.seed), self.style, self.operands))
 
-    def content(self, state: RefineState) -> str:
+    def content_of(self, state: RefineState) -> str:
         question = state.question
         if self.style != "words":
             return question.text

@@ -43,7 +43,7 @@ class RelayEnvironment(QuestionWorld[RelayState]):
     def initial(self, task: Task) -> RelayState:
         return make(Random(task.seed))
 
-    def content(self, state: RelayState) -> str:
+    def content_of(self, state: RelayState) -> str:
         return f"{state.goal}{state.table}"
 
     def fields(self, state: RelayState, view: str) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ class ReplyEnvironment(QuestionWorld[ReplyState]):
     def initial(self, task: Task) -> ReplyState:
         return ReplyState(self.make(Random(task.seed)))
 
-    def content(self, state: ReplyState) -> str:
+    def content_of(self, state: ReplyState) -> str:
         return f"{state.request.text}|{state.request.facts}"
 
     def fields(self, state: ReplyState, view: str) -> Mapping[str, str]:

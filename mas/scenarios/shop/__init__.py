@@ -63,7 +63,7 @@ class ShopEnvironment(QuestionWorld[ShopState]):
     def initial(self, task: Task) -> ShopState:
         return make(Random(task.seed), self._offered)
 
-    def content(self, state: ShopState) -> str:
+    def content_of(self, state: ShopState) -> str:
         """What is on offer at which price, whatever the order, and what is wanted."""
         goods = sorted(zip(state.names, state.prices, strict=True))
         return f"{state.names[state.wanted]} of {goods}"

@@ -101,7 +101,7 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
     def initial(self, task: Task) -> SokobanState:
         return self._begun(task.seed)
 
-    def content(self, state: SokobanState) -> str:
+    def content_of(self, state: SokobanState) -> str:
         level = state.start
         return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
 

@@ -75,7 +75,7 @@ class ToolEnvironment(CallWorld[ToolState], ToolRecordEnvironment[ToolState]):
     def initial(self, task: Task) -> ToolState:
         return ToolState(make(Random(task.seed), self.rules))
 
-    def content(self, state: ToolState) -> str:
+    def content_of(self, state: ToolState) -> str:
         """The question and its solution: two tasks whose tables differ where nobody looks are one."""
         values = [value for _, value in solution(state.puzzle, self.rules)]
         return f"{question(state.puzzle, self.rules)} {values}"

@@ -54,7 +54,7 @@ class TwoHopEnvironment(QuestionWorld[TwoHopState]):
     def initial(self, task: Task) -> TwoHopState:
         return make(Random(task.seed))
 
-    def content(self, state: TwoHopState) -> str:
+    def content_of(self, state: TwoHopState) -> str:
         return f"{state.x}{state.table}"
 
     def fields(self, state: TwoHopState, view: str) -> Mapping[str, str]:
