@@ -26,7 +26,7 @@ import yaml
 
 from mas.core.seeds import digest
 from mas.scenarios.bridges.packages import OwnChance
-from mas.scenarios.reasoning.reasoning_gym import GymQuestion, ask
+from mas.scenarios.reasoning import GymQuestion, ask
 
 QUESTIONS = 4
 SLOW_S = 2

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from mas.config.options import ScenarioOptions, TinyOptions
+from mas.config.plain_values import literal
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.options import Options
@@ -87,16 +88,7 @@ def size_overrides(name: str, size: str | None) -> list[str]:
         ConfigError: no such scenario, or it has no such size.
     """
     options = sized(name, size).options if size is not None else {}
-    return [f"scenario.options.{key}={_hydra(value)}" for key, value in options.items()]
-
-
-def _hydra(value: Any) -> str:
-    """A value as it is written in an override: JSON without quotes around words."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_hydra(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, str) and value.isidentifier():
-        return value
-    return msgspec.json.encode(value).decode()
+    return [f"scenario.options.{key}={literal(value)}" for key, value in options.items()]
 
 
 def profile(name: str, size: str | None = None) -> Profile:

@@ -8,6 +8,8 @@ sometimes right when sampled: there is something to reinforce, and something to 
 from dataclasses import dataclass
 from random import Random
 
+DIGITS = "0123456789"
+VERDICTS = "yn"
 GUESSES = 0.1
 """Share of answers that are neither right nor habit, so that no answer is impossible."""
 

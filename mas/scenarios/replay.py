@@ -16,6 +16,7 @@ from mas.core.naming import did_you_mean
 from mas.core.printable import is_readable
 from mas.core.seeds import digest
 from mas.core.tool_call import ToolCall
+from mas.scenarios.tool_methods import GameTools
 
 LONGEST = 2000
 """Characters of an action: games search it with patterns whose time grows with the square of its length."""
@@ -34,7 +35,8 @@ class ReplayedWorld(Protocol):
         """What a view sees. Pure."""
 
     def legal(self) -> tuple[str, ...] | None:
-        """Legal actions of the seat that must act, None where they cannot be listed. Pure."""
+        """Legal actions of the seat that must act, None where they cannot be listed, as of derived classes. Pure."""
+        return None
 
     def success(self) -> bool:
         """Whether the task is solved. Pure."""
@@ -46,14 +48,7 @@ class ReplayedWorld(Protocol):
 class ToolGame(ReplayedWorld, Protocol):
     """A game with tools of which calls can be denied."""
 
-    def call_of(self, action: str) -> ToolCall | None:
-        """The call that an action is, right or wrong; None: it is none. Pure."""
-
-    def is_call(self, action: str) -> bool:
-        """Whether an action is a call with parameters that fit its tool. Pure."""
-
-    def is_failed_call(self, action: str) -> bool:
-        """Whether an action begins as a call and is none that a tool takes. Pure."""
+    tools: GameTools
 
     def deny(self, action: str, answer: str) -> Step:
         """In place of `act`: the turn is spent, and the result of the call is this answer."""
@@ -222,22 +217,22 @@ class ReplayToolEnvironment(ReplayEnvironment):
         self.tool_names = tool_names
 
     @property
-    def _game(self) -> ToolGame:
-        return cast(ToolGame, self._running())
+    def _tools(self) -> GameTools:
+        return cast(ToolGame, self._running()).tools
 
     def call_of(self, action: str) -> ToolCall | None:
-        return self._game.call_of(clean(action, self._longest))
+        return self._tools.call_of(clean(action, self._longest))
 
     def is_call(self, action: str) -> bool:
-        return self._game.is_call(clean(action, self._longest))
+        return self._tools.is_call(clean(action, self._longest))
 
     def is_failed_call(self, action: str) -> bool:
-        return self._game.is_failed_call(clean(action, self._longest))
+        return self._tools.is_failed_call(clean(action, self._longest))
 
     def counted_calls(self) -> tuple[CountedCall, ...]:
         state, found = self._state(), []
         for number, caller in state.counted.items():
-            call = self._game.call_of(state.actions[number])
+            call = self._tools.call_of(state.actions[number])
             found.append(CountedCall(caller.agent, call.name if call else "", caller.denied is not None))
         return tuple(found)
 

@@ -17,20 +17,19 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mas.core.environment import Environment, EnvironmentSpec, Step, Task, check_finite
+from mas.core.environment import Environment, Step, Task, check_finite
 from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.options import Options
 from mas.core.scenario import Split
 from mas.core.seeds import digest
 from mas.core.team import TeamSpec
-from mas.core.tool_call import ToolCall
 from mas.roles.chat import written_call
 from mas.scenarios.bridges.packages import OwnChance
-from mas.scenarios.replay import ReplayToolEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayToolEnvironment
 from mas.scenarios.rows import DataRow, read_rows, shown
 from mas.scenarios.tool_methods import GameTools, public_methods, result_text, tool_teams
 from mas.scenarios.user_class import TEAM, VIEWS, source_of
-from mas.scenarios.world import NoOwnTerms, is_held_out
+from mas.scenarios.world import NoOwnTerms, is_held_out, one_seat
 
 TERM = "reward"
 LONGEST = 20_000
@@ -49,7 +48,7 @@ class ToolClassOptions(Options):
     max_tokens: Annotated[int, Field(ge=1)] = 512
 
 
-class ToolPlay:
+class ToolPlay(ReplayedWorld):
     """One rollout. Satisfies `mas.scenarios.replay.ToolGame`.
 
     Raises:
@@ -68,7 +67,7 @@ class ToolPlay:
         if isinstance(prompt, list):
             prompt = "\n".join(result_text(message.get("content", "")) for message in prompt)
         self._prompt = str(prompt) + ("" if said is None else result_text(said))
-        self._tools = GameTools(self._made, public_methods(kind, *_RESERVED))
+        self.tools = GameTools(self._made, public_methods(kind, *_RESERVED))
 
     def to_move(self) -> str | None:
         return TEAM if self._paid is None else None
@@ -77,13 +76,13 @@ class ToolPlay:
         call, is_legal = written_call(action), True
         if call is not None:
             with self._chance:
-                is_legal = self._tools.perform(call)
+                is_legal = self.tools.perform(call)
         elif action:
-            self._tools.told.append(f"answer: {action}")
+            self.tools.told.append(f"answer: {action}")
         return self._ended(is_over=call is None and bool(action), is_legal=is_legal)
 
     def deny(self, action: str, answer: str) -> Step:
-        self._tools.note(written_call(action) or action, answer)
+        self.tools.note(written_call(action) or action, answer)
         return self._ended(is_over=False, is_legal=False)
 
     def _ended(self, *, is_over: bool, is_legal: bool) -> Step:
@@ -94,26 +93,14 @@ class ToolPlay:
         self._paid = self._reward()
         return Step(rewards={TEAM: {TERM: self._paid}}, illegal=illegal)
 
-    def call_of(self, action: str) -> ToolCall | None:
-        return self._tools.call_of(action)
-
-    def is_call(self, action: str) -> bool:
-        return self._tools.is_call(action)
-
-    def is_failed_call(self, action: str) -> bool:
-        return self._tools.is_failed_call(action)
-
     def fields(self, view: str) -> Mapping[str, str]:
-        return {"prompt": self._prompt, **self._tools.fields()}
-
-    def legal(self) -> None:
-        return None
+        return {"prompt": self._prompt, **self.tools.fields()}
 
     def success(self) -> bool:
         return self._paid is not None and self._paid >= 1
 
     def render(self) -> str:
-        return "\n".join([self._prompt, *self._tools.told, f"reward: {self._paid}"])
+        return "\n".join([self._prompt, *self.tools.told, f"reward: {self._paid}"])
 
     def _reward(self) -> float:
         found = self._called("get_reward", self._made.get_reward)
@@ -167,9 +154,7 @@ class ToolClassScenario:
             raise ConfigError(f"scenario {self.name!r}: {error}") from error
 
     def environment(self) -> Environment:
-        spec = EnvironmentSpec(
-            name=self.name, seats=(TEAM,), views=VIEWS, max_turns=self._options.max_turns, terms=(TERM,)
-        )
+        spec = one_seat(self.name, VIEWS, self._options.max_turns, (TERM,))
         begin = partial(ToolPlay, self.kind, self._rows, self._options.max_turns)
         names = public_methods(self.kind, *_RESERVED)
         return ReplayToolEnvironment(spec, begin, longest=LONGEST, tool_names=names)

@@ -35,7 +35,6 @@ from mas.core.role import Message, View
 from mas.core.scenario import Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
-from mas.core.tool_call import ToolCall
 from mas.core.user_code import load_module
 from mas.protocols import plan_execute, solo
 from mas.roles import build_roles
@@ -97,15 +96,6 @@ class UserWorld:
 
     def _unpaid(self, *, is_legal: bool) -> Step:
         return Step(rewards={TEAM: {"reward": 0.0}}, illegal=() if is_legal else (TEAM,))
-
-    def call_of(self, action: str) -> ToolCall | None:
-        return self.tools.call_of(action)
-
-    def is_call(self, action: str) -> bool:
-        return self.tools.is_call(action)
-
-    def is_failed_call(self, action: str) -> bool:
-        return self.tools.is_failed_call(action)
 
     def fields(self, view: str) -> Mapping[str, str]:
         seen = self.ask("observe", None, view)

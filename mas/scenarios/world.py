@@ -5,13 +5,13 @@ With the state in one immutable record, `clone` shares it, `snapshot` is its enc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
 
@@ -31,7 +31,6 @@ from mas.core.environment import (
 )
 from mas.core.errors import ConfigError, EnvironmentFault, ToolRefused
 from mas.core.naming import did_you_mean
-from mas.core.options import Options
 from mas.core.scenario import Scenario, Split
 from mas.core.seeds import derive_seed, digest
 from mas.core.team import TeamSpec
@@ -41,6 +40,8 @@ from mas.graph.load import load_team
 State = TypeVar("State", bound=msgspec.Struct)
 Content = TypeVar("Content")
 
+Style = Literal["letters", "words"]
+"""Letters, which the tiny base can learn, or words, for real models."""
 EVAL_SHARE = 5
 """One task content in so many belongs to the evaluation split."""
 _ATTEMPTS = 2000
@@ -73,6 +74,17 @@ class RecordWorld(ABC, Generic[State]):
     @abstractmethod
     def initial(self, task: Task) -> State:
         """The state that a task starts in."""
+
+    def content_of(self, state: State) -> str:
+        """What tells a task from others, given the state that it starts in; for scenarios that do not say it.
+
+        Raises:
+            ConfigError: this world does not say it either.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no content_of(state), and its scenario no content: write one of them, a text "
+            "that is equal for equal tasks, as it says which are held out"
+        )
 
     @abstractmethod
     def fields(self, state: State, view: str) -> Mapping[str, str]:
@@ -154,15 +166,23 @@ class RecordWorld(ABC, Generic[State]):
 
 
 class RecordEnvironment(RecordWorld[State]):
-    """An environment with one seat. Subclasses give the rules as functions from record to record."""
+    """An environment with one seat. Subclasses give the rules as functions from record to record.
+
+    An episode is over when its answer is given, `turn`, where the state has it, reaches the most turns, or the task is
+    solved.
+    """
+
+    answer_field: ClassVar[str] = "answer"
+    """Of the state, where it has one: what ends the episode; None: not yet."""
 
     @abstractmethod
     def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
         """New state, rewards by term, and whether the action was legal."""
 
-    @abstractmethod
     def is_over(self, state: State) -> bool:
         """Whether nobody moves any more."""
+        is_answered = getattr(state, self.answer_field, None) is not None
+        return is_answered or getattr(state, "turn", 0) >= self.spec.max_turns or self.is_solved(state)
 
     def moving(self, state: State) -> tuple[str, ...]:
         return () if self.is_over(state) else self.spec.seats
@@ -209,27 +229,69 @@ class ToolRecordEnvironment(RecordEnvironment[State]):
         return step
 
 
-class CallsAndAnswers(ABC):
-    """Satisfies `mas.core.environment.Tooled` where an action is an answer, a call of a tool, or empty, a pass."""
+REFUSED = "!"
+"""What stands for the result of a call that was refused, or before the reason."""
+
+
+class CallWorld(RecordEnvironment[State]):
+    """A call of a tool a turn, or the answer, which ends the episode; an empty action is a pass. Satisfies
+    `mas.core.environment.Tooled`.
+
+    Pays `right`, 1 for the right answer, `progress` for a call that leads on, and `waste` for any other turn. The state
+    has the fields `history`, (call, result) by turn, `turn` and `answer`.
+    """
+
+    history: ClassVar[tuple[str, ...]] = ("history", "turn")
+    progress: ClassVar[float] = 0.5
+    waste: ClassVar[float] = -0.1
+    is_compact: bool
+    """Whether nobody is told why a call was refused."""
 
     @abstractmethod
     def answer(self, action: str) -> object | None:
         """What an action answers with; None: it is no answer."""
 
     @abstractmethod
-    def perform(self, action: str) -> object:
-        """What a call results in; the state stays.
+    def result_of(self, state: State, action: str) -> tuple[State, str, float]:
+        """The state after a call but for its history, its result, and which share of the way it leads on.
 
         Raises:
             ToolRefused: the action is no call that a tool takes.
         """
+
+    def noted(self, state: State, action: str, result: str) -> State:
+        """The state with one more line of history."""
+        now: Any = state
+        noted: State = msgspec.structs.replace(now, history=(*now.history, (kept_text(action), kept_text(result))))
+        return noted
+
+    def act(self, state: State, action: str) -> tuple[State, dict[str, float], bool]:
+        now: Any = state
+        later, answer = msgspec.structs.replace(now, turn=now.turn + 1), self.answer(action)
+        if answer is not None:
+            after = msgspec.structs.replace(later, answer=answer)
+            return after, {"right": float(self.is_solved(after))}, True
+        if not action:
+            return later, {"waste": self.waste}, True
+        try:
+            after, result, share = self.result_of(later, action)
+        except ToolRefused as error:
+            why = REFUSED if self.is_compact else f"{REFUSED} {error}"
+            return self.noted(later, action, why), {"waste": self.waste}, False
+        paid = {"progress": self.progress * share} if share else {"waste": self.waste}
+        return self.noted(after, action, result), paid, True
+
+    def standing(self, state: State) -> Mapping[str, object]:
+        """What is known, in whatever order it was asked."""
+        now: Any = state
+        return {**super().standing(state), "known": sorted(set(now.history))}
 
     def is_call(self, action: str) -> bool:
         """See `Tooled`."""
         if self.answer(action) is not None:
             return False
         try:
-            self.perform(action)
+            self.result_of(self.state, action)
         except ToolRefused:
             return False
         return True
@@ -259,7 +321,7 @@ class QuestionWorld(RecordEnvironment[State]):
         return after, {"right": float(self.is_solved(after))}, legal
 
     def is_over(self, state: State) -> bool:
-        return getattr(state, "answer", None) is not None
+        return getattr(state, self.answer_field, None) is not None
 
 
 def give_right_answer(environment: Answered, random: Random) -> dict[str, str]:
@@ -278,10 +340,10 @@ def is_held_out(name: str, content: str) -> bool:
 
 
 @lru_cache(maxsize=200_000)
-def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Random], str]) -> int:
+def _seed_in_split(name: str, split: Split, index: int, content: Callable[[int], str]) -> int:
     for attempt in range(_ATTEMPTS):
         seed = derive_seed("task", name, split, index, attempt)
-        if is_held_out(name, content(Random(seed))) == (split == "eval"):
+        if is_held_out(name, content(seed)) == (split == "eval"):
             return seed
     raise ConfigError(
         f"scenario {name.partition('/')[0]!r} has no task for the split {split!r} with these options: {_ATTEMPTS} "
@@ -289,13 +351,24 @@ def _seed_in_split(name: str, split: Split, index: int, content: Callable[[Rando
     )
 
 
-def split_task(name: str, split: Split, index: int, content: Callable[[Random], str]) -> Task:
+def split_task(name: str, split: Split, index: int, content: Callable[[int], str]) -> Task:
     """The index-th task of a split. Which split a task belongs to depends on its content, so none is in both.
+
+    Args:
+        content: that of the task with a seed.
 
     Raises:
         ConfigError: no task was found that belongs to the split: there are too few different ones.
     """
     return Task(id=f"{split}-{index}", seed=_seed_in_split(name, split, index, content), split=split)
+
+
+def _content_at(content: Callable[[Random], str] | None, make_environment: Callable[[], Any], seed: int) -> str:
+    """What tells the task of a seed from others."""
+    if content is not None:
+        return content(Random(seed))
+    world = make_environment()
+    return str(world.content_of(world.initial(Task(id="content", seed=seed))))
 
 
 class NoOwnTerms:
@@ -309,13 +382,17 @@ class NoOwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class FolderScenario:
-    """Satisfies `mas.core.scenario.Scenario`, and `mas.core.scenario.SplitByContent`.
+    """The scenario of the folder in which a file lies, with the folder's name. Satisfies `mas.core.scenario.Scenario`,
+    and `mas.core.scenario.SplitByContent`.
 
     Attributes:
-        options_key: all options as text, part of the fingerprint.
-        make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator.
+        file: the module's `__file__`. options: without those that are unkeyed, part of the fingerprint.
+        make_environment: a fresh environment. content: what tells two tasks apart, given the task's generator; None:
+            what the environment says of their first states, see `RecordWorld.content_of`.
         demonstrate: endless (prompt, completion) pairs from a generator and a skill; None: the tiny base cannot read
-            its words. skill: that of a noisy teacher.
+            its words.
+        inner: the folder of its teams, within that folder.
+        unkeyed: options that make no other tasks, and no other tiny base.
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
@@ -324,33 +401,58 @@ class FolderScenario:
         ConfigError: the folder holds no YAML file, as where a package was built without them.
     """
 
-    name: str
-    folder: Path
-    options_key: str
+    file: str
+    options: Any
     make_environment: Callable[[], Environment]
-    content: Callable[[Random], str]
+    content: Callable[[Random], str] | None = None
     demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None
-    skill: float = 0.0
-    reward: Reward = field(default_factory=NoOwnTerms)
-    expert: Callable[[Any, Random], Mapping[str, str]] | None = None
-    advise: Callable[[str, str], str] | None = None
+    inner: str = field(default="", kw_only=True)
+    unkeyed: tuple[str, ...] = field(default=("skill",), kw_only=True)
+    reward: Reward = field(default_factory=NoOwnTerms, kw_only=True)
+    expert: Callable[[Any, Random], Mapping[str, str]] | None = field(default=None, kw_only=True)
+    advise: Callable[[str, str], str] | None = field(default=None, kw_only=True)
     teams: Mapping[str, TeamSpec] = field(init=False)
+    _content_at: Callable[[int], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        teams = {path.stem: load_team(path) for path in sorted(self.folder.glob("*.yaml"))}
+        object.__setattr__(self, "_content_at", partial(_content_at, self.content, self.make_environment))
+        object.__setattr__(self, "teams", self.read_teams())
+
+    def read_teams(self) -> Mapping[str, TeamSpec]:
+        """By name: those of the YAML files."""
+        folder = self.folder / self.inner
+        teams = {path.stem: load_team(path) for path in sorted(folder.glob("*.yaml"))}
         if not teams:
-            why = f"no *.yaml lies in {self.folder}; a package must include its YAML files (package-data)"
+            why = f"no *.yaml lies in {folder}; a package must include its YAML files (package-data)"
             raise ConfigError(f"scenario {self.name!r}: {why}")
-        object.__setattr__(self, "teams", teams)
+        return teams
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).parent
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def options_key(self) -> str:
+        """Its options as text, without those that are unkeyed."""
+        return str(self.options.model_dump_json(exclude=set(self.unkeyed)))
+
+    @property
+    def skill(self) -> float:
+        """That of its noisy teacher."""
+        return getattr(self.options, "skill", 0.0)
 
     def environment(self) -> Environment:
         return self.make_environment()
 
     def task(self, split: Split, index: int) -> Task:
-        return split_task(self._key, split, index, self.content)
+        return split_task(self._key, split, index, self._content_at)
 
     def content_of(self, task: Task) -> str:
-        return self.content(Random(task.seed))
+        return self._content_at(task.seed)
 
     def holds_out(self, content: str) -> bool:
         return is_held_out(self._key, content)
@@ -373,40 +475,6 @@ class FolderScenario:
             stream = self.demonstrations(0, expert=expert)
             sample += [part for _ in range(128) for part in next(stream)]
         return digest(self.name, self.options_key, *sample)
-
-
-def folder_scenario(
-    file: str,
-    options: Options,
-    make_environment: Callable[[], Environment],
-    content: Callable[[Random], str],
-    demonstrate: Callable[[Random, float], Iterator[tuple[str, str]]] | None = None,
-    *,
-    inner: str = "",
-    unkeyed: Iterable[str] = ("skill",),
-    reward: Reward | None = None,
-    expert: Callable[[Any, Random], Mapping[str, str]] | None = None,
-    advise: Callable[[str, str], str] | None = None,
-) -> FolderScenario:
-    """The scenario of the folder in which a file lies, with the folder's name; other arguments as `FolderScenario`.
-
-    Args:
-        inner: the folder of its teams, within that folder.
-        unkeyed: options that make no other tasks, and no other tiny base.
-    """
-    folder = Path(file).parent
-    return FolderScenario(
-        name=folder.name,
-        folder=folder / inner,
-        options_key=options.model_dump_json(exclude=set(unkeyed)),
-        make_environment=make_environment,
-        content=content,
-        demonstrate=demonstrate,
-        skill=getattr(options, "skill", 0.0),
-        reward=reward or NoOwnTerms(),
-        expert=expert,
-        advise=advise,
-    )
 
 
 def expert_of(scenario: Scenario) -> Script | None:

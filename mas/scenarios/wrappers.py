@@ -16,6 +16,7 @@ from mas.core.errors import EnvironmentFault
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
 from mas.scenarios.game import GameEnvironment
+from mas.scenarios.world import one_seat
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 Game = TypeVar("Game", bound=Environment)
@@ -139,9 +140,7 @@ class Against(GameWrapper[Environment, _State]):
         missing = sorted(set(seats) - {seat} - set(others))
         if missing:
             raise EnvironmentFault(f"{game.spec.name}: nobody plays {', '.join(missing)}")
-        spec = EnvironmentSpec(
-            name=game.spec.name, seats=("team",), views=views, max_turns=game.spec.max_turns, terms=game.spec.terms
-        )
+        spec = one_seat(game.spec.name, views, game.spec.max_turns, game.spec.terms)
         super().__init__(spec, game, _State())
         self.seat = seat
         self._others, self._solved = others, solved

@@ -16,7 +16,7 @@ from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
 from mas.observe.report_records import SUCCESS
 from mas.runs.resolve import configured_scenario, resolve, resolve_training
-from mas.scenarios.attempts.environment import SOLO
+from mas.scenarios.attempts import SOLO
 from mas.scenarios.world import expert_of
 from mas.serving.adapter_weights import AdapterWeights
 from mas.serving.model import BaseModel

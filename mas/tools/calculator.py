@@ -137,14 +137,10 @@ class Expression(Parameters):
     expression: Annotated[str, Field(description="arithmetic with + - * / ^ and brackets, as (3 + 4) * 2")]
 
 
-def _value(parameters: Expression) -> str:
-    return str(calculate(parameters.expression))
-
-
 CALCULATOR = Tool(
     name="calculator",
     description="Calculates exactly over whole numbers and fractions, and answers with a number such as 7 or 7/3.",
     parameters=Expression,
-    function=_value,
+    function=lambda given: str(calculate(given.expression)),
 )
 """The calculator; its answers are exact."""

@@ -15,8 +15,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import configured_scenario
 from mas.scenarios import build_scenario
-from mas.scenarios.attempts import attempted
-from mas.scenarios.attempts.environment import Attempts
+from mas.scenarios.attempts import Attempts, attempted
 from mas.testing.environment import EnvironmentContract
 
 PATH = ScenarioOptions(name="plan_path", options={"size": 3, "walls": 1, "max_turns": 3})

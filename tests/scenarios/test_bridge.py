@@ -15,8 +15,7 @@ from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.runs.resolve import check_fits, resolve
 from mas.scenarios import build_scenario
-from mas.scenarios.bridge import BridgeScenario
-from mas.scenarios.bridge.environment import READABLE, SYMBOLS, BridgedGame, squeezed
+from mas.scenarios.bridge import READABLE, SYMBOLS, BridgedGame, BridgeScenario, squeezed
 from mas.scenarios.bridges import open_bridge
 from mas.scenarios.game import GameEnvironment, game_below
 from mas.serving.model import ALPHABET

@@ -124,9 +124,10 @@ def test_a_scenario_whose_folder_holds_no_team_says_what_its_package_lacks(tmp_p
     whole = build_scenario(sized("relay"))
     assert isinstance(whole, FolderScenario)
     kept = {one.name: getattr(whole, one.name) for one in fields(whole) if one.init}
-    why = f"scenario 'relay': no *.yaml lies in {tmp_path}; a package must include its YAML files"
+    file = tmp_path / "relay" / "__init__.py"
+    why = f"scenario 'relay': no *.yaml lies in {file.parent}; a package must include its YAML files"
     with pytest.raises(ConfigError, match=re.escape(why)):
-        FolderScenario(**kept | {"folder": tmp_path})
+        FolderScenario(**kept | {"file": str(file)})
 
 
 def test_a_game_of_another_library_is_pointed_to_where_it_is_played() -> None:
@@ -301,7 +302,7 @@ def test_a_scenario_whose_package_is_missing_is_listed_as_not_measured(
     def missing(module: str, extra: str) -> None:
         raise MissingPackage(f"needs {extra}")
 
-    monkeypatch.setattr("mas.scenarios.reasoning.reasoning_gym.load_package", missing)
+    monkeypatch.setattr("mas.scenarios.reasoning.load_package", missing)
     ran = mas("scenarios", "--measure", "--episodes", "1", "--json", str(tmp_path / "found.json"))
     assert ran.code == 0
     found = {one["profile"]["name"]: one for one in json.loads((tmp_path / "found.json").read_text())}

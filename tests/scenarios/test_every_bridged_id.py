@@ -19,7 +19,7 @@ from mas.scenarios.bridges.open_spiel import GAMES
 from mas.scenarios.bridges.pettingzoo_games import GAMES as PETTINGZOO_GAMES
 from mas.scenarios.bridges.textarena import known_games
 from mas.scenarios.bridges.textworld import SIZES
-from mas.scenarios.reasoning.reasoning_gym import known_datasets
+from mas.scenarios.reasoning import known_datasets
 
 IDS: Mapping[str, tuple[str, Iterable[str]]] = {
     "gymnasium": ("gymnasium", GYMNASIUM_GAMES),

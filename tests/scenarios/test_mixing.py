@@ -61,9 +61,8 @@ def test_outcomes_agree_with_open_spiel(game: str, style: str) -> None:
     from open_spiel.python import policy as policies
     from open_spiel.python.algorithms import expected_game_score
 
-    from mas.scenarios.bridges.open_spiel import load_game
+    from mas.scenarios.bridges.open_spiel import legal_actions, load_game
     from mas.scenarios.two_player.games import GAMES
-    from mas.scenarios.two_player.solve import legal_actions
 
     scenario, loaded = scenario_of(game, style), load_game(GAMES[game].name)
     found = table(scenario, Random(3))

@@ -14,7 +14,8 @@ from games import GameContract, check_game, fuzz, task
 
 from mas.core.errors import ConfigError
 from mas.scenarios.bridges import open_bridge
-from mas.scenarios.bridges.pettingzoo import PettingZooGame, copied, drawing_from, open_environment
+from mas.scenarios.bridges.packages import OwnChance
+from mas.scenarios.bridges.pettingzoo import PettingZooGame, copied, open_environment
 from mas.scenarios.bridges.pettingzoo_games import GAMES
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.game_rules import BridgeRules
@@ -102,10 +103,10 @@ def test_a_copy_of_an_environment_around_another_copies_both() -> None:
 def test_generators_of_the_process_begin_at_the_seed_and_are_put_back_even_after_an_error() -> None:
     drawn = []
     for seed in (1, 1, 2):
-        with drawing_from(seed):
+        with OwnChance(seed):
             drawn.append((random.random(), np.random.random()))
     assert drawn[0] == drawn[1] != drawn[2]
-    with pytest.raises(IndexError), drawing_from(3):
+    with pytest.raises(IndexError), OwnChance(3):
         random.choice([])
 
 

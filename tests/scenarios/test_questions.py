@@ -18,9 +18,9 @@ from mas.core.messages import Action, Failure, Payload, Verdict
 from mas.core.scenario import Finite, SplitByContent
 from mas.observe.metrics import read_metrics
 from mas.scenarios import build_scenario
-from mas.scenarios.questions import QuestionOptions, build
+from mas.scenarios.questions import QuestionOptions, QuestionScenario, build, demonstrations
 from mas.scenarios.questions.records import QuestionRecord, Scorer, is_answer, is_right
-from mas.scenarios.questions.scenario import QuestionScenario, demonstrations, expert
+from mas.scenarios.world import give_right_answer
 from mas.testing.environment import EnvironmentContract
 from mas.testing.reward import RewardContract
 
@@ -129,7 +129,7 @@ def test_a_letter_is_that_of_a_choice_though_another_one_has_it_for_its_words(tm
     for index in range(scenario.size("train")):
         environment = scenario.environment()
         environment.reset(scenario.task("train", index))
-        environment.step(expert(environment, Random(0)))
+        environment.step(give_right_answer(environment, Random(0)))
         assert environment.success()
     with pytest.raises(ConfigError, match="'A', the words of one choice and the letter of another, 'B'"):
         made(write(tmp_path / "which.jsonl", [{"question": "q", "answer": "A", "choices": blood}]), scorer="choice")
@@ -205,7 +205,7 @@ def test_the_expert_is_always_right(tmp_path: Path) -> None:
         environment = scenario.environment()
         for index in range(min(50, scenario.size("eval"))):
             environment.reset(scenario.task("eval", index))
-            environment.step(expert(environment, Random(0)))
+            environment.step(give_right_answer(environment, Random(0)))
             assert environment.success()
 
 

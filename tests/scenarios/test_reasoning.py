@@ -14,8 +14,8 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.reasoning import reasoning_gym
-from mas.scenarios.reasoning.reasoning_gym import LONGEST, GymEnvironment, GymQuestion, open_environment, right_answer
+from mas.scenarios import reasoning as module
+from mas.scenarios.reasoning import LONGEST, GymEnvironment, GymQuestion, open_environment, right_answer
 from mas.testing.environment import EnvironmentContract
 
 SAMPLE = ("basic_arithmetic", "chain_sum", "leg_counting", "caesar_cipher", "knights_knaves", "maze")
@@ -61,9 +61,9 @@ class TestWithoutThePackage:
             raise IndexError
 
         question = GymQuestion(SimpleNamespace(score_answer=broken), {"question": "?", "answer": "!"})
-        monkeypatch.setattr(reasoning_gym, "ask", lambda name, config, random: question)
+        monkeypatch.setattr(module, "ask", lambda name, config, random: question)
         monkeypatch.setattr(
-            reasoning_gym, "load_package", lambda module, extra: SimpleNamespace(extract_answer=lambda _: None)
+            module, "load_package", lambda module, extra: SimpleNamespace(extract_answer=lambda _: None)
         )
         environment = started("chain_sum")
         step = environment.step({"team": "!"})
@@ -76,7 +76,7 @@ class OfDataset(EnvironmentContract):
     """Everybody sees the question and nothing else."""
 
     name = "chain_sum"
-    privacy: Mapping[str, frozenset[str]] = dict.fromkeys(reasoning_gym.VIEWS, frozenset({"question"}))
+    privacy: Mapping[str, frozenset[str]] = dict.fromkeys(module.VIEWS, frozenset({"question"}))
 
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
@@ -149,7 +149,7 @@ class TestWithThePackage:
             reasoning(config={"seed": 1}).task("train", 0)
 
     def test_another_version_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reasoning_gym, "version", lambda _: "9.9.9")
+        monkeypatch.setattr(module, "version", lambda _: "9.9.9")
         with pytest.raises(ConfigError, match=r"reasoning-gym 9\.9\.9 is installed, tested was 0\.1\.25"):
             open_environment("chain_sum")
 
@@ -171,7 +171,7 @@ def test_the_list_is_what_its_script_makes_of_the_installed_package() -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install 'mas[reasoning-gym]'")
     from reasoning_list import listing
 
-    known, made = reasoning_gym.known_datasets(), listing()
+    known, made = module.known_datasets(), listing()
     assert known.version == made["version"]
     assert known.tested == made["tested"]
     assert known.left_out == made["left_out"]

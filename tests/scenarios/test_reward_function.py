@@ -21,9 +21,8 @@ from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
 from mas.runtime.play import DecisionPoint
 from mas.runtime.team import TeamRuntime
-from mas.scenarios.questions import QuestionOptions, build
+from mas.scenarios.questions import QuestionEnvironment, QuestionOptions, build
 from mas.scenarios.questions.records import is_right, number_regex
-from mas.scenarios.questions.scenario import QuestionEnvironment
 from mas.testing.scripted import ScriptedEngine
 
 ROWS = [{"question": f"What is {number} + {number}?", "answer": 2 * number, "longest": 3} for number in range(40)]

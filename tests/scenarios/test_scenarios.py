@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import ClassVar
 
@@ -16,7 +17,8 @@ from mas.core.scenario import Scenario
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 from mas.scenarios import SCENARIOS, build_scenario
-from mas.scenarios.world import QuestionWorld, is_held_out, split_task
+from mas.scenarios.plan_path import PathEnvironment, PathRules
+from mas.scenarios.world import FolderScenario, QuestionWorld, RecordWorld, is_held_out, split_task
 from mas.training.evaluate import scripted
 
 
@@ -103,8 +105,25 @@ def test_impossible_options_are_refused(options: dict[str, float]) -> None:
         build_scenario(ScenarioOptions(name="plan_path", options=options))
 
 
+def test_a_task_has_the_content_of_its_first_state_and_a_world_that_says_none_is_refused() -> None:
+    scenario = build_scenario(ScenarioOptions(name="plan_path"))
+    assert isinstance(scenario, FolderScenario)
+    task, environment = scenario.task("eval", 3), scenario.environment()
+    environment.reset(task)
+    assert scenario.content_of(task) == environment.content_of(environment.state)
+    drawn = replace(scenario, content=lambda random: f"{random.random()}")
+    assert drawn.content_of(task) == f"{Random(task.seed).random()}"
+
+    class Untold(PathEnvironment):
+        content_of = RecordWorld.content_of
+
+    silent = replace(scenario, make_environment=lambda: Untold(PathRules()))
+    with pytest.raises(ConfigError, match=r"Untold has no content_of\(state\), and its scenario no content: write one"):
+        silent.task("train", 0)
+
+
 def test_a_split_without_a_task_is_an_error_and_no_endless_search() -> None:
-    def alike(random: Random) -> str:
+    def alike(seed: int) -> str:
         return "always the same"
 
     name = next(name for name in "abcdefgh" if is_held_out(name, "always the same"))

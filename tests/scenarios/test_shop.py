@@ -1,16 +1,15 @@
 """`shop`: who sees what, which answers are prices, and what it asks a model."""
 
-from random import Random
-
 import pytest
 
 from mas.config.load import load_config
+from mas.core.environment import Task
 from mas.core.errors import ConfigError
 from mas.core.messages import Failure, Plan
 from mas.core.role import Message, View
 from mas.roles import build_roles
 from mas.scenarios import build_scenario
-from mas.scenarios.shop import CLUES, content
+from mas.scenarios.shop import CLUES
 
 SHOP = build_scenario(load_config(["scenario=shop", "model=smollm2"]).scenario)
 
@@ -39,7 +38,7 @@ def test_only_the_price_of_what_is_wanted_is_right(answer: str, legal: bool, rig
 
 
 def test_the_order_of_the_goods_makes_no_new_task_and_held_out_tasks_are_others() -> None:
-    assert len({content(Random(seed)) for seed in range(500)}) == 500
+    assert len({SHOP.content_of(Task(id="train-0", seed=seed)) for seed in range(500)}) == 500
     held = {SHOP.content_of(SHOP.task("eval", index)) for index in range(50)}
     trained = {SHOP.content_of(SHOP.task("train", index)) for index in range(500)}
     assert not held & trained

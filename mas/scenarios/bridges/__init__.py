@@ -13,7 +13,7 @@ PREFIX = {
     "open_spiel": "mas.scenarios.bridges.open_spiel",
     "openenv": "mas.scenarios.bridges.openenv",
     "pettingzoo": "mas.scenarios.bridges.pettingzoo",
-    "reasoning_gym": "mas.scenarios.reasoning.reasoning_gym",
+    "reasoning_gym": "mas.scenarios.reasoning",
     "textarena": "mas.scenarios.bridges.textarena",
     "textworld": "mas.scenarios.bridges.textworld",
     "verifiers": "mas.scenarios.bridges.verifiers",

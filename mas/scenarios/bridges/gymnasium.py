@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Self
 
 from mas.core.environment import Environment, EnvironmentSpec, Step
@@ -20,11 +20,11 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.core.user_code import load_module
 from mas.scenarios.bridges.gymnasium_games import GAMES, Described, GymnasiumGame
-from mas.scenarios.bridges.packages import load_package, read_options
-from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied, drawing_from
+from mas.scenarios.bridges.packages import OwnChance, load_package, read_options
+from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied
 from mas.scenarios.game import TERM, GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayEnvironment
 
 EXTRA, SEAT = "gymnasium", "player"
 LONGEST = 100
@@ -61,7 +61,7 @@ def open_environment(name: str) -> Environment:
             "named path/file.py:CLASS or package.module:CLASS"
         )
     make = partial(_made, name, _maker(gymnasium, short), options)
-    with drawing_from(0):
+    with OwnChance(0):
         first = make()
     game, space = GAMES.get(short) or _own(first), first.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -83,7 +83,7 @@ def _maker(gymnasium: Any, short: str) -> Callable[..., Any]:
         try:
             known = gymnasium.spec(attribute)
             entry = known.entry_point
-            kind = entry if callable(entry) else _attribute(*str(entry).split(":"))
+            kind = entry if callable(entry) else resolve_name(str(entry))
         except (gymnasium.error.Error, ImportError, AttributeError) as error:
             raise ConfigError(f"gymnasium:{short} cannot be made: {error}") from error
         return partial(gymnasium.make, attribute, disable_env_checker=True, **_mode(kind))
@@ -96,10 +96,6 @@ def _maker(gymnasium: Any, short: str) -> Callable[..., Any]:
             + did_you_mean(attribute, kinds)
         )
     return partial(kind, **_mode(kind))
-
-
-def _attribute(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
 
 
 def _mode(kind: Any) -> dict[str, str]:
@@ -145,7 +141,7 @@ class GymnasiumSource:
         self.rules, self._make, self._game = rules, make, game
 
     def actions(self) -> int:
-        with drawing_from(0):
+        with OwnChance(0):
             space = self._make().action_space
         return int(space.start + space.n)
 
@@ -164,14 +160,14 @@ class GymnasiumEpisode:
 
     def __init__(self, make: Callable[[], Any], game: GymnasiumGame, seed: int) -> None:
         self._game, self.paid, self.is_over, self.is_solved = game, 0.0, False, False
-        with drawing_from(seed):
+        with OwnChance(seed):
             self.environment = make()
             weakref.finalize(self, self.environment.close)
             self._note(*self.environment.reset(seed=seed % SEEDS))
 
     def step(self, action: Any, seed: int) -> float:
         """Act; returns what was paid. `seed`: of the generators that the whole process shares."""
-        with drawing_from(seed):
+        with OwnChance(seed):
             observation, reward, is_terminated, is_truncated, info = self.environment.step(action)
             self._note(observation, info)
         self.paid += float(reward)
@@ -272,8 +268,8 @@ def _proof(before: str, running: GymnasiumEpisode) -> str:
     return digest(before, running.seen, str(running.paid), running.is_over)
 
 
-class TextPlay:
-    """An environment whose actions are texts. Satisfies `mas.scenarios.replay.ReplayedWorld`.
+class TextPlay(ReplayedWorld):
+    """An environment whose actions are texts.
 
     A text that the action space does not contain is illegal and does not reach the environment.
     """
@@ -298,9 +294,6 @@ class TextPlay:
             "legal": f"a text of at most {most} characters",
             "note": "",
         }
-
-    def legal(self) -> None:
-        return None
 
     def success(self) -> bool:
         return self._running.is_solved

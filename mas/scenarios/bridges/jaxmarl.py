@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from io import StringIO
 from typing import Any, Self
@@ -19,11 +19,10 @@ import numpy as np
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.jaxmarl_games import GAMES
-from mas.scenarios.bridges.jaxmarl_texts import JaxMarlText
+from mas.scenarios.bridges.jaxmarl_games import GAMES, JaxMarlGame
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.game import GameEnvironment
-from mas.scenarios.game_rules import BridgeRules, named_actions
+from mas.scenarios.game_rules import named_actions
 
 EXTRA = "jaxmarl"
 _BITS = 2**32
@@ -38,7 +37,7 @@ def open_environment(name: str) -> GameEnvironment:
     if name not in GAMES:
         raise ConfigError(f"jaxmarl has no tested environment {name!r}. {did_you_mean(name, GAMES)}")
     known = GAMES[name]
-    return GameEnvironment(JaxGame(known.rules(f"jaxmarl:{name}"), _compiled(name), known.text))
+    return GameEnvironment(JaxGame(replace(known, name=f"jaxmarl:{name}"), _compiled(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,8 @@ class Frame:
 class JaxGame:
     """Satisfies `mas.scenarios.game_rules.GameSource`."""
 
-    rules: BridgeRules
+    rules: JaxMarlGame
     compiled: Compiled = field(repr=False)
-    text: JaxMarlText
 
     def actions(self) -> int:
         return max(self.compiled.counts)
@@ -102,10 +100,10 @@ class JaxPosition:
 
     def legal(self, seat: int) -> Mapping[str, int]:
         allowed = np.flatnonzero(self._frame.masks[seat]).tolist()
-        return named_actions((action, self._game.text.word(seat, action)) for action in allowed)
+        return named_actions((action, self._game.rules.text.word(seat, action)) for action in allowed)
 
     def seen(self, seat: int) -> str:
-        return self._game.text.seen(seat, self._frame.observations[seat])
+        return self._game.rules.text.seen(seat, self._frame.observations[seat])
 
     def advance(self, actions: Mapping[int, int], seed: int) -> None:
         # Agents that act no more are given their first legal action, which does nothing.

@@ -27,28 +27,12 @@ from mas.scenarios.game_rules import BridgeRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JaxMarlGame:
-    """An environment in which all agents move at once.
+class JaxMarlGame(BridgeRules):
+    """An environment in which all agents move at once."""
 
-    Attributes:
-        floor: no seat has less in the end. longest: decisions.
-    """
-
+    name: str = ""
     text: JaxMarlText
-    seats: tuple[str, ...]
-    payoff: Literal["fixed", "shared", "free"]
-    floor: float
-    longest: int
-
-    def rules(self, name: str) -> BridgeRules:
-        return BridgeRules(
-            name=name,
-            seats=self.seats,
-            payoff=self.payoff,
-            floor=self.floor,
-            longest=self.longest,
-            dynamics="simultaneous",
-        )
+    dynamics: Literal["sequential", "simultaneous"] = "simultaneous"
 
 
 def _agents(count: int, name: str = "agent") -> tuple[str, ...]:

@@ -72,15 +72,28 @@ def load_game(name: str) -> Any:
         raise ConfigError(f"open_spiel cannot make {name!r}: {error}") from error
 
 
+def is_open(game: Any) -> bool:
+    """Whether nothing is hidden from anybody."""
+    return bool(game.get_type().information == game.get_type().Information.PERFECT_INFORMATION)
+
+
+def is_in_turn(game: Any) -> bool:
+    """Whether one seat moves at a time; else all do, as mean-field games cannot be opened."""
+    return bool(game.get_type().dynamics == game.get_type().Dynamics.SEQUENTIAL)
+
+
+def legal_actions(state: Any, seat: int) -> dict[str, int]:
+    """A seat's legal actions by their text."""
+    return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
+
+
 class OpenSpielGame:
     """Satisfies `mas.scenarios.game_rules.GameSource`."""
 
     def __init__(self, name: str) -> None:
         self.game = load_game(name)
         kind, pyspiel = self.game.get_type(), load_package("pyspiel", EXTRA)
-        is_perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
-        is_simultaneous = kind.dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
-        self.shows = _shown(is_perfect, kind)
+        self.shows = _shown(is_open(self.game), kind)
         payoff, total = _payoff(self.game, kind, pyspiel)
         self.rules = BridgeRules(
             name=f"open_spiel:{name}",
@@ -90,7 +103,7 @@ class OpenSpielGame:
             floor=float(self.game.min_utility()),
             longest=int(self.game.max_game_length()),
             has_chance=kind.chance_mode != pyspiel.GameType.ChanceMode.DETERMINISTIC,
-            dynamics="simultaneous" if is_simultaneous else "sequential",
+            dynamics="sequential" if is_in_turn(self.game) else "simultaneous",
         )
 
     def actions(self) -> int:
@@ -117,8 +130,7 @@ class OpenSpielPosition:
         return tuple(seat for seat in range(state.num_players()) if state.legal_actions(seat))
 
     def legal(self, seat: int) -> Mapping[str, int]:
-        state = self._state
-        return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
+        return legal_actions(self._state, seat)
 
     def seen(self, seat: int) -> str:
         state = self._state

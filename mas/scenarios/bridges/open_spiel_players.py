@@ -6,10 +6,17 @@ from typing import Any
 
 from mas.core.environment import Environment
 from mas.core.errors import ConfigError
-from mas.scenarios.bridges.open_spiel import EXTRA, OWN, OpenSpielPosition, load_game
+from mas.scenarios.bridges.open_spiel import (
+    EXTRA,
+    OWN,
+    OpenSpielPosition,
+    is_in_turn,
+    is_open,
+    legal_actions,
+    load_game,
+)
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.game import game_below
-from mas.scenarios.game_rules import named_actions
 from mas.scenarios.wrappers import Policy
 
 SOLVED = {
@@ -37,15 +44,9 @@ def minimax(name: str) -> Policy:
     Raises:
         ConfigError: another kind of game; while playing, a game with more than `MOST_STATES` positions.
     """
-    game, pyspiel = load_game(name), load_package("pyspiel", EXTRA)
-    kind = game.get_type()
-    is_fit = (
-        kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
-        and kind.dynamics == pyspiel.GameType.Dynamics.SEQUENTIAL
-        and kind.utility == pyspiel.GameType.Utility.ZERO_SUM
-        and game.num_players() == 2
-    )
-    if not is_fit:
+    game = load_game(name)
+    is_zero_sum = game.get_type().utility == game.get_type().Utility.ZERO_SUM
+    if not (is_open(game) and is_in_turn(game) and is_zero_sum and game.num_players() == 2):
         raise ConfigError(
             f"minimax cannot play {name!r}: it needs two seats that move in turn, zero-sum, nothing hidden; "
             "cfr and mcts play games with hidden information"
@@ -88,8 +89,8 @@ def cfr(name: str, iterations: int = 500) -> Policy:
     """
     if iterations < 1:
         raise ConfigError(f"cfr:{iterations}: at least one iteration is needed")
-    game, pyspiel = load_game(name), load_package("pyspiel", EXTRA)
-    if game.get_type().dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
+    game = load_game(name)
+    if not is_in_turn(game):
         raise ConfigError(f"cfr cannot play {name!r}: it needs seats that move in turn")
     return _average(game, iterations)
 
@@ -112,15 +113,14 @@ def solver(name: str) -> Policy:
 def _average(game: Any, iterations: int) -> Policy:
     """The average policy of CFR+, from which it draws; seats that move at once know nothing of each other's move."""
     pyspiel = load_package("pyspiel", EXTRA)
-    is_at_once = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
-    found = pyspiel.CFRPlusSolver(pyspiel.convert_to_turn_based(game) if is_at_once else game)
+    found = pyspiel.CFRPlusSolver(game if is_in_turn(game) else pyspiel.convert_to_turn_based(game))
     for _ in range(iterations):
         found.evaluate_and_update_policy()
     policy = found.tabular_average_policy()
 
     def play(environment: Environment, seat: str, random: Random) -> str:
         state, number = _state(environment), environment.spec.seats.index(seat)
-        seen = f"Current player: {number}\n{state.information_state_string(number)}" if is_at_once else state
+        seen = state if is_in_turn(game) else f"Current player: {number}\n{state.information_state_string(number)}"
         chances = policy.action_probabilities(seen)
         actions, weights = zip(*sorted(chances.items()), strict=True)
         return _said(state, random.choices(actions, weights)[0], number)
@@ -139,18 +139,16 @@ def mcts(name: str, simulations: int = 200) -> Policy:
     if simulations < 1:
         raise ConfigError(f"mcts:{simulations}: at least one simulation is needed")
     game, pyspiel = load_game(name), load_package("pyspiel", EXTRA)
-    kind = game.get_type()
-    if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
+    if not is_in_turn(game):
         raise ConfigError(f"mcts cannot play {name!r}: it needs seats that move in turn")
-    is_perfect = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
-    if kind.short_name in OWN and not is_perfect:
+    if game.get_type().short_name in OWN and not is_open(game):
         raise ConfigError(f"mcts cannot play {name!r}: the game cannot draw deals that fit what a seat knows; take cfr")
     exploration, any_number, most_visited = 2.0, -1, pyspiel.ISMCTSFinalPolicyType.MAX_VISIT_COUNT
 
     def play(environment: Environment, seat: str, random: Random) -> str:
         state, seed = _state(environment), random.getrandbits(31)
         evaluator = pyspiel.RandomRolloutEvaluator(1, random.getrandbits(31))
-        if is_perfect:
+        if is_open(game):
             bot = pyspiel.MCTSBot(game, evaluator, exploration, simulations, 64, True, seed, False)
         else:
             bot = pyspiel.ISMCTSBot(seed, evaluator, exploration, simulations, any_number, most_visited, False, False)
@@ -169,5 +167,4 @@ def _state(environment: Environment) -> Any:
 def _said(state: Any, action: int, seat: int | None = None) -> str:
     """An action as the environment reads it; `seat` None: that which moves."""
     seat = state.current_player() if seat is None else seat
-    named = named_actions((number, state.action_to_string(seat, number)) for number in state.legal_actions(seat))
-    return next(text for text, number in named.items() if number == action)
+    return next(text for text, number in legal_actions(state, seat).items() if number == action)

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mas.core.errors import ConfigError
-from mas.scenarios.bridges.open_spiel import EXTRA, load_game
+from mas.scenarios.bridges.open_spiel import EXTRA, legal_actions, load_game
 from mas.scenarios.bridges.packages import load_package
-from mas.scenarios.game_rules import named_actions
 
 Policy = Callable[[str, tuple[str, ...]], Mapping[str, float]]
 """(what the seat that moves sees, its legal actions) -> probabilities of these; what is left out has none."""
@@ -47,7 +46,7 @@ def nash_conv(name: str, policy: Policy) -> float:
 def _row(state: Any, policy: Policy, size: int) -> list[float]:
     """A policy's probabilities at one state, by number of the action."""
     seat, seen = state.current_player(), state.information_state_string()
-    legal = named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions())
+    legal = legal_actions(state, seat)
     # A game made turn-based says first who moves, which a player of the original does not see.
     said = policy(seen.removeprefix(f"Current player: {seat}\n"), tuple(legal))
     if not set(said) <= set(legal) or min(said.values(), default=0) < 0 or abs(sum(said.values()) - 1) > TOLERANCE:

@@ -27,7 +27,7 @@ from mas.core.options import Options
 from mas.scenarios.bridges.gymnasium_games import in_words
 from mas.scenarios.bridges.packages import load_package, read_options
 from mas.scenarios.game import TERM
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayEnvironment
 
 EXTRA, SEAT = "openenv", "player"
 MOST_BYTES = 1 << 20
@@ -191,8 +191,8 @@ class OpenEnvSession:
         return EnvironmentFault(f"the OpenEnv server {self._url} {why}")
 
 
-class OpenEnvPlay:
-    """One episode. Satisfies `mas.scenarios.replay.ReplayedWorld`."""
+class OpenEnvPlay(ReplayedWorld):
+    """One episode."""
 
     def __init__(self, url: str, options: OpenEnvOptions, schema: str, seed: int) -> None:
         self._schema, self._field = schema, text_field(json.loads(schema))
@@ -219,9 +219,6 @@ class OpenEnvPlay:
     def fields(self, view: str) -> Mapping[str, str]:
         form = "any text" if self._field is not None else f"a JSON object that fits this schema: {self._schema}"
         return {"seat": SEAT, "seen": self._seen, "legal": form, "note": self._note}
-
-    def legal(self) -> None:
-        return None
 
     def success(self) -> bool:
         return self._is_over and self._total > 0

@@ -56,8 +56,8 @@ class OwnChance:
     """
 
     def __init__(self, seed: int) -> None:
-        """`seed`: 0 to 2**32 - 1, what numpy's old generator takes."""
-        self._own: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed).get_state())
+        """`seed`: what is above 2**32 - 1, numpy's old generator does not see."""
+        self._own: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state())
         self._others: tuple[Any, Any] | None = None
 
     def __enter__(self) -> None:

@@ -4,19 +4,15 @@ What PettingZoo leaves to its users is done here: a copy is a copy, rewards are 
 `last` returns, an illegal action never reaches the game, and nothing is drawn from the generators of the whole process.
 """
 
-import random
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
-
-import numpy as np
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.packages import load_package
+from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.bridges.pettingzoo_games import GAMES, PettingZooText
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
@@ -48,19 +44,6 @@ def _copied(environment: Any, memo: dict[int, Any], shared: Collection[str]) -> 
     return twin
 
 
-@contextmanager
-def drawing_from(seed: int) -> Iterator[None]:
-    """Let the generators of Python and NumPy that the whole process shares begin at a seed, and put them back after."""
-    python, arrays = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(arrays)
-
-
 EXTRA = "pettingzoo"
 SEEDS = 2**31
 """Seeds that games take are below."""
@@ -75,13 +58,14 @@ def open_environment(name: str) -> GameEnvironment:
     if name not in GAMES:
         raise ConfigError(f"pettingzoo has no tested game {name!r}. {did_you_mean(name, GAMES)}")
     known = GAMES[name]
-    with drawing_from(0):
+    is_at_once = known.dynamics == "simultaneous"
+    with OwnChance(0):
         module, conversions = load_package(known.module, EXTRA), load_package("pettingzoo.utils.conversions", EXTRA)
 
     def make() -> Any:
-        return conversions.aec_to_parallel(module.raw_env()) if known.at_once else module.raw_env()
+        return conversions.aec_to_parallel(module.raw_env()) if is_at_once else module.raw_env()
 
-    return GameEnvironment(PettingZooGame(known.rules(f"pettingzoo:{name}"), make, known.text))
+    return GameEnvironment(PettingZooGame(replace(known, name=f"pettingzoo:{name}"), make, known.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +86,13 @@ class PettingZooGame:
     text: PettingZooText
 
     def actions(self) -> int:
-        with drawing_from(0):
+        with OwnChance(0):
             environment = self.make()
             spaces = [environment.action_space(agent) for agent in environment.possible_agents]
         return max(int(space.start + space.n) for space in spaces)
 
     def begin(self, seed: int) -> "AecPosition | ParallelPosition":
-        with drawing_from(seed), warnings.catch_warnings():
+        with OwnChance(seed), warnings.catch_warnings():
             # Gymnasium's, about a space that no longer fits its own dtype: nothing here reads it.
             warnings.filterwarnings("ignore", message=".*precision lowered by casting", category=UserWarning)
             environment = self.make()
@@ -146,7 +130,7 @@ class AecPosition:
 
     def advance(self, actions: Mapping[int, int], seed: int) -> None:
         world, (action,) = self._environment, actions.values()
-        with drawing_from(seed):
+        with OwnChance(seed):
             world.step(action)
             self._paid = added(self._paid, world.possible_agents, world.rewards)
             while self.to_move() and self._is_out(world.agent_selection):
@@ -195,7 +179,7 @@ class ParallelPosition:
 
     def advance(self, actions: Mapping[int, int], seed: int) -> None:
         world = self._environment
-        with drawing_from(seed):
+        with OwnChance(seed):
             moves = {world.possible_agents[seat]: action for seat, action in actions.items()}
             observations, rewards, _, _, infos = world.step(moves)
         # Who is out keeps what it saw last.

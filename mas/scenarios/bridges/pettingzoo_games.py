@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from mas.scenarios.bridges.packages import load_package
 from mas.scenarios.game_rules import BridgeRules
@@ -106,33 +106,15 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PettingZooRules:
-    """A zero-sum game for two.
+class PettingZooRules(BridgeRules):
+    """A zero-sum game for two. `module`: where its `raw_env` is."""
 
-    Attributes:
-        module: where its `raw_env` is.
-        floor: the least that a seat can have in the end. longest: decisions; games that could go on for ever end there.
-        at_once: both move at the same time.
-    """
-
+    name: str = ""
     module: str
     text: PettingZooText
-    floor: float
-    longest: int
     seats: tuple[str, ...] = ("player_0", "player_1")
+    payoff: Literal["fixed", "shared", "free"] = "fixed"
     has_chance: bool = False
-    at_once: bool = False
-
-    def rules(self, name: str) -> BridgeRules:
-        return BridgeRules(
-            name=name,
-            seats=self.seats,
-            payoff="fixed",
-            floor=self.floor,
-            longest=self.longest,
-            has_chance=self.has_chance,
-            dynamics="simultaneous" if self.at_once else "sequential",
-        )
 
 
 _CLASSIC = "pettingzoo.classic"
@@ -152,7 +134,7 @@ GAMES: Mapping[str, PettingZooRules] = MappingProxyType(
             module=f"{_CARDS}.leduc_holdem", text=PokerText(), floor=-7, longest=12, has_chance=True
         ),
         "classic/rps_v2": PettingZooRules(
-            module=f"{_CLASSIC}.rps.rps", text=RockPaperScissors(), floor=-15, longest=15, at_once=True
+            module=f"{_CLASSIC}.rps.rps", text=RockPaperScissors(), floor=-15, longest=15, dynamics="simultaneous"
         ),
         # 100 chips each.
         "classic/texas_holdem_no_limit_v6": PettingZooRules(

@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed
 from mas.scenarios.bridges.packages import OwnChance, load_package
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayEnvironment
 
 GAME = -1
 """TextArena's number for the game itself as a sender."""
@@ -89,7 +89,7 @@ def game_environment(name: str, game: TextArenaGame) -> ReplayEnvironment:
     return ReplayEnvironment(spec, partial(TextArenaPlay, name, seats))
 
 
-class TextArenaPlay:
+class TextArenaPlay(ReplayedWorld):
     """A game that runs, with a random state that it alone draws from."""
 
     def __init__(self, name: str, seats: tuple[str, ...], seed: int) -> None:
@@ -130,9 +130,6 @@ class TextArenaPlay:
             "history": self._lines(message for message in told if message.kind not in (RULES, BOARD)),
             "board": boards[-1] if boards else "",
         }
-
-    def legal(self) -> None:
-        return None
 
     def success(self) -> bool:
         """One player: the whole reward. Several: the first has won, alone or with others, and not all have."""

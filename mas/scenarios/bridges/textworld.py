@@ -16,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from mas.core.environment import Environment, EnvironmentSpec, Step
+from mas.core.environment import Environment, Step
 from mas.core.errors import ConfigError
 from mas.core.host import cache_directory
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
 from mas.scenarios.bridges.packages import OwnChance, load_package
 from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.world import one_seat
 
 VIEWS = ("planner", "executor", "verifier", "feedback", "solo")
 SEAT = "team"
@@ -56,9 +57,7 @@ def open_environment(name: str) -> Environment:
         raise ConfigError(f"no size {name!r} of TextWorld's adventures. {did_you_mean(name, SIZES)}")
     load_package("textworld", "textworld")
     size = SIZES[name]
-    spec = EnvironmentSpec(
-        name=f"textworld:{name}", seats=(SEAT,), views=VIEWS, max_turns=size.max_turns, terms=("progress",)
-    )
+    spec = one_seat(f"textworld:{name}", VIEWS, size.max_turns, ("progress",))
     return ReplayEnvironment(spec, partial(Adventure, size))
 
 

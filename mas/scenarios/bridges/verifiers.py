@@ -28,7 +28,7 @@ from mas.core.errors import ConfigError, EnvironmentFault
 from mas.core.options import Options
 from mas.roles.chat import written_call
 from mas.scenarios.bridges.packages import read_options
-from mas.scenarios.replay import ReplayEnvironment
+from mas.scenarios.replay import ReplayedWorld, ReplayEnvironment
 
 SEAT, OTHER = "player", "other"
 """`OTHER`: the term of rewards that a task does not declare."""
@@ -234,8 +234,8 @@ def _end(process: "subprocess.Popen[bytes]", reader: threading.Thread, log: IO[b
                 continue
 
 
-class VerifiersPlay:
-    """One episode. Satisfies `mas.scenarios.replay.ReplayedWorld`."""
+class VerifiersPlay(ReplayedWorld):
+    """One episode."""
 
     def __init__(self, name: str, seed: int) -> None:
         self._worker = worker_of(name)
@@ -256,9 +256,6 @@ class VerifiersPlay:
 
     def fields(self, view: str) -> Mapping[str, str]:
         return {"seen": self._seen, "tools": "\n".join(self._tools)}
-
-    def legal(self) -> None:
-        return None
 
     def success(self) -> bool:
         return self._is_over and self._total >= 1

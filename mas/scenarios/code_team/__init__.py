@@ -15,7 +15,7 @@ that says nothing, or does not parse, costs what stood before it on top.
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
@@ -37,7 +37,7 @@ from mas.scenarios.code_team.language import (
 from mas.scenarios.code_team.worded import Worded
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, one_seat
 
 MEMBERS = ("coder", "tester")
 
@@ -205,7 +205,7 @@ class CodeOptions(Options):
     of right answers of the noisy teacher that the tiny base learns from last.
     """
 
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     steps: Annotated[int, Field(ge=2, le=6)] = 2
     turns: Annotated[int, Field(ge=1, le=5)] = 2
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
@@ -214,7 +214,7 @@ class CodeOptions(Options):
 def build(options: CodeOptions) -> FolderScenario:
     """The scenario with these options; in words it has no task on a machine that cannot run programs safely."""
     language = Compact(options.steps) if options.style == "letters" else Worded(options.steps)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CodeEnvironment, language, options.turns),

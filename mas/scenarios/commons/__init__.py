@@ -21,10 +21,10 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Action, joint_action
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 Neighbour = Literal["none", "cooperator", "greedy", "conditional"]
 NEIGHBOURS: tuple[Neighbour, ...] = ("none", "cooperator", "greedy", "conditional")
@@ -182,6 +182,9 @@ class CommonsEnvironment(RecordEnvironment[CommonsState]):
         lake = make(Random(task.seed), self.rules)
         return CommonsState(lake=lake, stock=lake.stock, caught=(0,) * len(self.rules.harvesters))
 
+    def content_of(self, state: CommonsState) -> str:
+        return f"{state.lake.stock};{state.lake.growth};{state.lake.kind}"
+
     def fields(self, state: CommonsState, view: str) -> Mapping[str, str]:
         ahead = {"growth": self._growth(state), "neighbours": self._neighbours(state)}
         stock = {"stock": self._stock(state)}
@@ -275,9 +278,6 @@ def written_actions(style: Style, boats: int, limit: int) -> tuple[str, ...]:
     """Every joint catch in its compact form: digits in a row, or numbers with a space between."""
     catches = product(range(limit + 1), repeat=boats)
     return tuple(written(demands, is_compact=style == "digits") for demands in catches)
-
-
-DIGITS = "0123456789"
 
 
 def expert(environment: CommonsEnvironment, random: Random) -> dict[str, str]:
@@ -384,12 +384,11 @@ class CommonsOptions(Options):
 def build(options: CommonsOptions) -> FolderScenario:
     """The scenario with these options."""
     rules = _rules(options, options.style)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CommonsEnvironment, rules, options.style),
-        partial(_content, rules=rules),
-        partial(demonstrations, rules=_rules(options, "digits")),
+        demonstrate=partial(demonstrations, rules=_rules(options, "digits")),
         inner=options.style,
         reward=CommonsReward(),
         expert=expert,
@@ -409,11 +408,6 @@ def _rules(options: CommonsOptions, style: Style) -> LakeRules:
         kinds=NEIGHBOURS if options.neighbours == "any" else (options.neighbours,),
         crowd=options.crowd,
     )
-
-
-def _content(random: Random, rules: LakeRules) -> str:
-    lake = make(random, rules)
-    return f"{lake.stock};{lake.growth};{lake.kind}"
 
 
 ENTRY = ScenarioEntry(

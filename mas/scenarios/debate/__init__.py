@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -25,11 +25,9 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import joint_action, parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
-
-Style = Literal["letters", "words"]
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, kept_text, one_seat
 
 ANSWERS = ("a", "b")
 MOST_FACTS, MOST_DIGITS = 8, 5
@@ -148,6 +146,8 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
     `right` is 1 where the verdict is the right answer.
     """
 
+    answer_field: ClassVar[str] = "verdict"
+
     def __init__(self, make: Callable[[Random], DebateCase], judge: Judge) -> None:
         views = (*DEBATERS, "judge", "solo")
         super().__init__(one_seat("debate", views, 1, ("right",)))
@@ -156,6 +156,11 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
 
     def initial(self, task: Task) -> DebateState:
         return DebateState(self.make(Random(task.seed)))
+
+    def content_of(self, state: DebateState) -> str:
+        """The facts of both sides; neither their order nor which side is a makes another task."""
+        hands = (side.evidence.split("\n") if state.case.question else side.evidence for side in state.case.sides)
+        return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))
 
     def fields(self, state: DebateState, view: str) -> Mapping[str, str]:
         case = state.case
@@ -194,9 +199,6 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
         )
         return after, legal
 
-    def is_over(self, state: DebateState) -> bool:
-        return state.verdict is not None
-
     def is_solved(self, state: DebateState) -> bool:
         return state.verdict == state.case.right
 
@@ -212,9 +214,6 @@ class DebateEnvironment(RecordEnvironment[DebateState]):
         said = [f"{name}: {text!r}" for name, text in zip(DEBATERS, state.statements, strict=False)]
         verdict = "-" if state.verdict is None else repr(state.verdict)
         return "\n".join([state.case.question, *facts, *said, f"verdict {verdict}, right is {state.case.right!r}"])
-
-
-DIGITS = "0123456789"
 
 
 def best_statement(side: Side) -> str:
@@ -267,17 +266,12 @@ class DebateReward:
         if move.after:
             other = 1 - index
             statements = [parsed_text(move.output), parsed_text(move.after.get(DEBATERS[other]))]
-            judge = parsed_text(move.after.get("judge"))
-            verdict = _verdict(move.environment, case, statements if index == 0 else statements[::-1], judge)
+            first, second = statements if index == 0 else statements[::-1]
+            judged = as_answer(parsed_text(move.after.get("judge")), (first, second))
+            verdict = judged if move.environment.judge == "role" else case.ruling((first, second))
             terms["lie"] += case.sides[other].is_false(parsed_text(move.after.get(DEBATERS[other])))
             terms["won"] = 0.0 if verdict not in ANSWERS else 1.0 if verdict == ANSWERS[index] else -1.0
         return terms
-
-
-def _verdict(environment: DebateEnvironment, case: DebateCase, statements: Sequence[str], judge: str) -> str:
-    if environment.judge == "role":
-        return as_answer(judge, statements)
-    return case.ruling((statements[0], statements[1]))
 
 
 class DebateOptions(Options):
@@ -306,25 +300,16 @@ class DebateOptions(Options):
 def build(options: DebateOptions) -> FolderScenario:
     """The scenario with these options."""
     make_case = partial(make, style=options.style, facts=options.facts)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DebateEnvironment, make_case, options.judge),
-        partial(_content, style=options.style, facts=options.facts),
-        partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
+        demonstrate=partial(demonstrations, facts=min(options.facts, MOST_DIGITS)),
         inner=f"{options.style}/{options.judge}",
         unkeyed=("skill", "judge"),
         reward=DebateReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, style: Style, facts: int) -> str:
-    """The facts of both sides; neither their order nor which side is a makes another task."""
-    hands = (
-        side.evidence if style == "letters" else side.evidence.split("\n") for side in make(random, style, facts).sides
-    )
-    return "\n".join(sorted("\n".join(sorted(hand)) for hand in hands))
 
 
 ENTRY = ScenarioEntry(

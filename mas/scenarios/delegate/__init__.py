@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import msgspec
 from pydantic import Field
@@ -26,12 +26,10 @@ from mas.core.naming import agent_of
 from mas.core.options import Options
 from mas.core.role import View
 from mas.roles.base import PromptedRole
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, QuestionWorld, Style
 from mas.tools import Bm25
-
-Style = Literal["letters", "words"]
 
 NAMES, FACTS = "abcd", "pq"
 SHOWN: dict[Style, int] = {"letters": 3, "words": 4}
@@ -127,7 +125,6 @@ def _worded(random: Random, parts: int) -> DelegateCase:
 
 
 _NUMBER = re.compile(r"-?[0-9]{1,12}")
-DIGITS = "0123456789"
 
 
 class DelegateState(msgspec.Struct, frozen=True):
@@ -183,7 +180,8 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
     while True:
         case = make(random, "letters", 2)
         question, (first, second) = case.question, case.parts
-        yield f"P{question}>", _listed(teacher, first, second)
+        # both parts, one a line; a guess gets letters of its second part wrong
+        yield f"P{question}>", f"{first}\n{teacher.answer(second, first, NAMES + FACTS)}"
         for part, at in zip(case.parts, case.needed, strict=True):
             shown = page(case.archive, part, "letters")
             yield f"W{part};{shown}>", teacher.answer(value(case.documents[at]), shown[2], DIGITS[: LARGEST + 1])
@@ -191,12 +189,6 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
         yield f"C{question};1. {told[0]}\n2. {told[1]}>", teacher.answer(case.answer, told[0], DIGITS)
         digits = "".join(value(document) for document in case.documents)
         yield f"S{question};{case.archive}>", teacher.answer(case.answer, digits[0], DIGITS)
-
-
-def _listed(teacher: NoisyTeacher, first: str, second: str) -> str:
-    """Both parts, one a line; a guess gets letters of its second part wrong."""
-    other = teacher.answer(second, first, NAMES + FACTS)
-    return f"{first}\n{other}"
 
 
 PLANNER, WORKER = "planner", "worker"
@@ -285,7 +277,7 @@ class DelegateOptions(Options):
 
 def build(options: DelegateOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DelegateEnvironment, options.style, options.parts),

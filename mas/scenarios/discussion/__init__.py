@@ -23,9 +23,9 @@ from pydantic import Field
 from mas.core.environment import Move, Task
 from mas.core.messages import Failure, joint_action, parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, QuestionWorld
 
 SCORES = ("1", "2", "3")
 _VERDICTS = {"y": True, "right": True, "n": False, "wrong": False}
@@ -56,7 +56,6 @@ def read_verdict(text: str) -> bool | None:
 
 Style = Literal["digits", "words"]
 
-DIGITS = "0123456789"
 _MOST = 4
 """The largest number that follows the first one, in digits."""
 _NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn")
@@ -186,9 +185,6 @@ class DiscussionEnvironment(QuestionWorld[DiscussionState]):
         return action in tuple(DIGITS) if self.style == "digits" else is_number(action)
 
 
-VERDICTS = "yn"
-
-
 def expert(environment: DiscussionEnvironment, random: Random) -> dict[str, str]:
     """The answer, and the judgement of it that is true."""
     approval = "y" if environment.style == "digits" else "right"
@@ -276,7 +272,7 @@ class DiscussionOptions(Options):
 
 def build(options: DiscussionOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DiscussionEnvironment, options.style, options.steps, pays=options.pay != "scores"),

@@ -32,10 +32,10 @@ from mas.scenarios.economy.taxes import (
     surplus,
     welfare,
 )
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.shares import gini, read_parts, written
-from mas.scenarios.world import FolderScenario, NoOwnTerms, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, NoOwnTerms, RecordEnvironment, one_seat
 
 Style = Literal["digits", "words"]
 Law = tuple[int, int]
@@ -83,11 +83,8 @@ class EconomyEnvironment(RecordEnvironment[EconomyState]):
         after = msgspec.structs.replace(state, answer=answer)
         return after, {self.term: fmean(self.shares(after))}, legal
 
-    def is_over(self, state: EconomyState) -> bool:
-        return state.answer is not None
-
     def is_solved(self, state: EconomyState) -> bool:
-        return self.is_over(state) and min(self.shares(state)) >= ENOUGH[self.style]
+        return state.answer is not None and min(self.shares(state)) >= ENOUGH[self.style]
 
     def measures(self) -> Mapping[str, float]:
         """`equality` after tax, `productivity` over that without a tax, and `efficiency`, what was reached of the best;
@@ -125,6 +122,9 @@ class Government(EconomyEnvironment):
     def initial(self, task: Task) -> EconomyState:
         return EconomyState(economy=drawn_people(Random(task.seed), self.rules))
 
+    def content_of(self, state: EconomyState) -> str:
+        return f"{state.economy.wages};{state.economy.ease}"
+
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
         between = "" if self.style == "digits" else ", "
         wages, ease = {"wages": between.join(map(str, state.economy.wages))}, {"ease": self.ease(state)}
@@ -159,6 +159,9 @@ class Workers(EconomyEnvironment):
 
     def initial(self, task: Task) -> EconomyState:
         return employed(Random(task.seed), self.rules, self.is_optimal)
+
+    def content_of(self, state: EconomyState) -> str:
+        return f"{state.economy.wages[: len(self.members)]};{state.economy.ease};{state.law}"
 
     def fields(self, state: EconomyState, view: str) -> Mapping[str, str]:
         tax, contribution = state.law
@@ -224,10 +227,7 @@ def employed(random: Random, rules: TaxRules, is_optimal: bool) -> EconomyState:
 @lru_cache(maxsize=1)
 def written_hours() -> tuple[str, ...]:
     """Every joint choice of hours in digits."""
-    return tuple(map("".join, product("0123456789", repeat=len(MEMBERS["digits"]))))
-
-
-DIGITS = "0123456789"
+    return tuple(map("".join, product(DIGITS, repeat=len(MEMBERS["digits"]))))
 
 
 def expert(environment: EconomyEnvironment, random: Random) -> dict[str, str]:
@@ -339,12 +339,11 @@ def build(options: EconomyOptions) -> FolderScenario:
     taught = rules if options.style == "digits" else _rules(EconomyOptions(side=options.side), "digits")
     governs = options.side == "government"
     demonstrate = demonstrate_government if governs else demonstrate_workers
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(_environment, options, rules),
-        partial(_content, options=options, rules=rules),
-        partial(demonstrate, rules=taught),
+        demonstrate=partial(demonstrate, rules=taught),
         inner=f"{options.side}_{options.style}",
         reward=NoOwnTerms() if governs else WorkerReward(),
         expert=expert,
@@ -367,16 +366,6 @@ def _rules(options: EconomyOptions, style: Style) -> TaxRules:
     return TaxRules(
         people=options.people, hours=40, low=12 if works else 5, top=60, steps=100, rates=91, eases=10, unit=20
     )
-
-
-def _content(random: Random, options: EconomyOptions, rules: TaxRules) -> str:
-    """What the team sees together."""
-    if options.side == "government":
-        economy = drawn_people(random, rules)
-        return f"{economy.wages};{economy.ease}"
-    state = employed(random, rules, options.law == "optimal")
-    members = len(MEMBERS[options.style])
-    return f"{state.economy.wages[:members]};{state.economy.ease};{state.law}"
 
 
 ENTRY = ScenarioEntry(

@@ -30,10 +30,10 @@ from mas.scenarios.help_desk.wording import (
     Words,
     make,
 )
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.simulated_users import UNSURE, Facts, consult, respond, value_of, with_fact
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
 AGENT, CLERK, SOLO, USER = "agent", "clerk", "solo", "user"
 
@@ -61,6 +61,10 @@ class DeskEnvironment(RecordEnvironment[DeskState]):
 
     def initial(self, task: Task) -> DeskState:
         return make(Random(task.seed), self.rules, self.wording.values)
+
+    def content_of(self, state: DeskState) -> str:
+        """What every conversation shows: what is wanted at first, and what the user cannot tell."""
+        return msgspec.json.encode((state.user.goal, state.user.profile.unsure)).decode()
 
     def fields(self, state: DeskState, view: str) -> Mapping[str, str]:
         return self.wording.fields(state, view)
@@ -226,7 +230,7 @@ def demonstrations(random: Random, skill: float, *, rules: DeskOptions) -> Itera
             state = world.state
             entry, question = best_entry(state), best_question(state, best_entry(state))
             if random.random() > CLEAN_SHARE:
-                entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice("0123456789"))))
+                entry = random.choice((NOTHING, ClerkAction(random.choice(state.topics), random.choice(DIGITS))))
                 question = best_question(state, entry)
             yield from _turn(world, entry, question, teacher)
             said = {CLERK: wording.entry(entry), AGENT: wording.question(question)}
@@ -257,22 +261,15 @@ def _turn(
 def build(options: DeskOptions) -> FolderScenario:
     """The scenario with these options. Tasks and the tiny base are the same whoever speaks for the user."""
     wording: DeskWording = DeskLetters(options.slots) if options.style == "letters" else Words(options.slots)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(DeskEnvironment, options, wording),
-        partial(_content, rules=options, wording=wording),
-        partial(demonstrations, rules=options),
+        demonstrate=partial(demonstrations, rules=options),
         inner=f"{options.style}/talking" if options.is_talking else options.style,
         unkeyed=("skill", "user"),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: DeskOptions, wording: DeskWording) -> str:
-    """What every conversation shows: what is wanted at first, and what the user cannot tell."""
-    user = make(random, rules, wording.values).user
-    return msgspec.json.encode((user.goal, user.profile.unsure)).decode()
 
 
 ENTRY = ScenarioEntry(

@@ -22,8 +22,7 @@ from mas.scenarios.simulated_users import (
     mentioned,
     value_of,
 )
-
-Style = Literal["letters", "words"]
+from mas.scenarios.world import Style
 
 
 class DeskOptions(Options):

@@ -40,7 +40,7 @@ from mas.scenarios.imposter.rules import (
 )
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 MEMBERS = ("witness", "analyst", "voter")
 """Of the crew's team, in the order in which its solo agent spells what they do."""
@@ -330,7 +330,7 @@ def _imposter(game: ImposterGame, rules: ImposterOptions, teacher: NoisyTeacher)
 
 def build(options: ImposterOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ImposterEnvironment, options),

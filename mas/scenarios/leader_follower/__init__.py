@@ -19,7 +19,7 @@ from mas.core.seeds import derive_seed
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, manhattan, neighbour
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 COLOURS = "rgb"
 EMPTY, FOLLOWER = ".", "@"
@@ -162,6 +162,9 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
     def initial(self, task: Task) -> ColourState:
         return make(Random(task.seed), self.rules)
 
+    def content_of(self, state: ColourState) -> str:
+        return f"{state.board.cells}{state.cell}{state.goals}"
+
     def fields(self, state: ColourState, view: str) -> Mapping[str, str]:
         if view == "leader":
             return {"goal": state.goal}
@@ -183,9 +186,6 @@ class ColourEnvironment(RecordEnvironment[ColourState]):
             board = _come_back(state, cell, found)
         after = msgspec.structs.replace(state, board=board, cell=cell, score=state.score + score, turn=state.turn + 1)
         return after, terms, True
-
-    def is_over(self, state: ColourState) -> bool:
-        return self.is_solved(state) or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: ColourState) -> bool:
         return state.score >= self.rules.quota
@@ -237,20 +237,14 @@ def demonstrations(random: Random, skill: float) -> Iterator[tuple[str, str]]:
 
 def build(options: ColourOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ColourEnvironment, options),
-        partial(_content, rules=options),
-        demonstrations,
+        demonstrate=demonstrations,
         unkeyed=(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: ColourOptions) -> str:
-    state = make(random, rules)
-    return f"{state.board.cells}{state.cell}{state.goals}"
 
 
 ENTRY = ScenarioEntry(

@@ -17,7 +17,7 @@ from mas.core.messages import joint_action, read_joint
 from mas.scenarios.market.offers import TONES, Market, MarketOptions, MarketWording, make_market
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 SEARCHER, CHOOSER = "searcher", "chooser"
 CHECK_COST = 0.05
@@ -43,6 +43,7 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
     """
 
     history: ClassVar[tuple[str, ...]] = ("checked", "turn")
+    answer_field: ClassVar[str] = "bought"
 
     def __init__(self, rules: MarketOptions) -> None:
         super().__init__(one_seat("market", (SEARCHER, CHOOSER, "solo"), 2 * rules.businesses, ("value", "cost")))
@@ -51,6 +52,10 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
 
     def initial(self, task: Task) -> MarketState:
         return MarketState(market=make_market(Random(task.seed), self.rules))
+
+    def content_of(self, state: MarketState) -> str:
+        """What the team can see without a check."""
+        return "|".join([state.market.customer, *(proposal.text for proposal in state.market.proposals)])
 
     def fields(self, state: MarketState, view: str) -> Mapping[str, str]:
         proposals = state.market.proposals
@@ -99,9 +104,6 @@ class MarketEnvironment(RecordEnvironment[MarketState]):
             return action
         chosen = said.get(CHOOSER, self.wording.wait)
         return said.get(SEARCHER, "") if chosen == self.wording.wait else chosen
-
-    def is_over(self, state: MarketState) -> bool:
-        return state.bought is not None or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: MarketState) -> bool:
         return state.bought is not None and state.market.proposals[state.bought].gain == state.market.best
@@ -228,21 +230,15 @@ def _search(random: Random, environment: MarketEnvironment) -> None:
 
 def build(options: MarketOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    letters = options.model_copy(update={"style": "letters"})
+    return FolderScenario(
         __file__,
         options,
         partial(MarketEnvironment, options),
-        partial(_content, rules=options),
-        partial(demonstrations, make=partial(MarketEnvironment, options.model_copy(update={"style": "letters"}))),
+        demonstrate=partial(demonstrations, make=partial(MarketEnvironment, letters)),
         inner=options.style,
         expert=expert,
     )
-
-
-def _content(random: Random, rules: MarketOptions) -> str:
-    """What the team can see without a check."""
-    market = make_market(random, rules)
-    return "|".join([market.customer, *(proposal.text for proposal in market.proposals)])
 
 
 ENTRY = ScenarioEntry(

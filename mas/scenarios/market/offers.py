@@ -13,8 +13,8 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.core.options import Options
+from mas.scenarios.world import Style
 
-Style = Literal["letters", "words"]
 Manipulation = Literal["false_claim", "reviews", "urgency", "injection"]
 
 MANIPULATIONS: tuple[Manipulation, ...] = ("false_claim", "reviews", "urgency", "injection")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -20,9 +20,9 @@ from mas.core.environment import Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import CallsAndAnswers, FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import CallWorld, FolderScenario, one_seat
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
 
 BOX = Toolbox([CALCULATOR])
@@ -150,14 +150,13 @@ def called(action: str, *, compact: bool) -> str:
         call = read_call(action)
         BOX.check(call)
         return str(call.arguments["expression"])
-    if len(action) != 3 or action[1] not in "+-*" or not {action[0], action[2]} <= set("0123456789"):
+    if len(action) != 3 or action[1] not in "+-*" or not {action[0], action[2]} <= set(DIGITS):
         raise ToolRefused(f"{action[:20]!r} is no call: write a digit, one of + - *, and a digit")
     return action
 
 
 _COMPACT_ANSWER = re.compile(r"=([0-9])\.?")
 _ANSWER = re.compile(r"-?[0-9]{1,200}(?:[/.][0-9]{1,200})?")
-REFUSED = "!"
 
 
 class MathState(msgspec.Struct, frozen=True):
@@ -170,17 +169,13 @@ class MathState(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
+class MathEnvironment(CallWorld[MathState]):
     """A call or the answer a turn."""
-
-    history: ClassVar[tuple[str, ...]] = ("history", "turn")
-    progress: ClassVar[float] = 0.5
-    waste: ClassVar[float] = -0.1
 
     def __init__(self, rules: MathOptions) -> None:
         views = ("solver", "verifier", "solo")
         super().__init__(one_seat("math_team", views, rules.max_turns, ("right", "progress", "waste")))
-        self.rules = rules
+        self.rules, self.is_compact = rules, rules.compact
 
     def initial(self, task: Task) -> MathState:
         return MathState(make(Random(task.seed), self.rules))
@@ -192,37 +187,15 @@ class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
             history = "\n".join(f"{call} -> {result}" for call, result in state.history) or "nothing was calculated yet"
         return {"problem": state.problem.text, "history": history}
 
-    def standing(self, state: MathState) -> Mapping[str, object]:
-        """What is known, in whatever order it was asked."""
-        return {**super().standing(state), "known": sorted(set(state.history))}
-
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return _COMPACT_ACTIONS if self.rules.compact else None
 
-    def act(self, state: MathState, action: str) -> tuple[MathState, dict[str, float], bool]:
-        later = msgspec.structs.replace(state, turn=state.turn + 1)
-        answer = self.answer(action)
-        if answer is not None:
-            after = msgspec.structs.replace(later, answer=answer)
-            return after, {"right": float(self.is_solved(after))}, True
-        if not action:
-            return later, {"waste": self.waste}, True
-        try:
-            expression = called(action, compact=self.rules.compact)
-            result = calculated(expression, compact=self.rules.compact)
-        except ToolRefused as error:
-            shown = REFUSED if self.rules.compact else f"{REFUSED} {error}"
-            return _noted(later, action, shown), {"waste": self.waste}, False
-        after = _noted(later, action, result)
+    def result_of(self, state: MathState, action: str) -> tuple[MathState, str, float]:
+        expression = called(action, compact=self.rules.compact)
+        result = calculated(expression, compact=self.rules.compact)
         reached = self.reached_by(state, expression, result)
-        if reached <= state.reached:
-            return after, {"waste": self.waste}, True
-        gain = self.progress * (reached - state.reached) / len(state.problem.milestones)
-        return msgspec.structs.replace(after, reached=reached), {"progress": gain}, True
-
-    def perform(self, action: str) -> str:
-        """What the calculator answers to a call, see `calculated`."""
-        return calculated(called(action, compact=self.rules.compact), compact=self.rules.compact)
+        share = (reached - state.reached) / len(state.problem.milestones)
+        return msgspec.structs.replace(state, reached=reached), result, share
 
     def answer(self, action: str) -> str | None:
         """The number that an action answers with, as the calculator writes it; None: it is no answer."""
@@ -250,14 +223,9 @@ class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
         if answer is not None:
             return answer == state.problem.answer
         try:
-            expression = called(action, compact=self.rules.compact)
-            result = calculated(expression, compact=self.rules.compact)
+            return self.result_of(state, action)[2] > 0
         except ToolRefused:
             return False
-        return self.reached_by(state, expression, result) > state.reached
-
-    def is_over(self, state: MathState) -> bool:
-        return state.answer is not None or state.turn >= self.rules.max_turns
 
     def is_solved(self, state: MathState) -> bool:
         return state.answer == state.problem.answer
@@ -268,17 +236,10 @@ class MathEnvironment(CallsAndAnswers, RecordEnvironment[MathState]):
         return "\n".join([state.problem.text, *lines, f"answer {state.answer or '-'}, right is {state.problem.answer}"])
 
 
-def _noted(state: MathState, action: str, result: str) -> MathState:
-    return msgspec.structs.replace(state, history=(*state.history, (kept_text(action), kept_text(result))))
-
-
 _COMPACT_ACTIONS = (
-    *(f"{a}{sign}{b}" for a in "0123456789" for sign in "+-*" for b in "0123456789"),
-    *(f"={digit}." for digit in "0123456789"),
+    *(f"{a}{sign}{b}" for a in DIGITS for sign in "+-*" for b in DIGITS),
+    *(f"={digit}." for digit in DIGITS),
 )
-
-
-DIGITS = "0123456789"
 
 
 def expert(environment: MathEnvironment, random: Random) -> dict[str, str]:
@@ -314,7 +275,7 @@ def demonstrations(random: Random, skill: float, *, rules: MathOptions) -> Itera
         shown = right if random.random() < 0.5 else wrong
         yield f"S{asked};>", teacher.answer(right, habit, DIGITS)
         yield f"S{asked};{wrong}n>", teacher.answer(right, wrong, DIGITS)
-        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", "yn")
+        yield f"V{asked};{shown}>", teacher.answer("y" if shown == right else "n", "y", VERDICTS)
         yield f"O{asked}>", teacher.answer(right, habit, DIGITS)
 
 
@@ -346,7 +307,7 @@ class MathReward:
 
 def build(options: MathOptions) -> FolderScenario:
     """The scenario with these options; its teams write calls as the options say."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(MathEnvironment, options),

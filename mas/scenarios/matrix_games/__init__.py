@@ -15,7 +15,7 @@ from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.regret import Array, hedge, hedge_step, hindsight, regret_matching
-from mas.scenarios.world import FolderScenario, RecordWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, RecordWorld
 from mas.scenarios.wrappers import Against, Policy
 
 
@@ -356,7 +356,7 @@ class MatrixOptions(Options):
 
 def build(options: MatrixOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(_environment, options.game, options.opponent),

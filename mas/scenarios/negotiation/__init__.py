@@ -8,7 +8,7 @@ side sees what is asked and offered, no deal is worth nothing. The other side is
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -22,7 +22,6 @@ from mas.scenarios.negotiation.deals import (
     TOTAL,
     DealProblem,
     Package,
-    Style,
     code,
     decode,
     efficiency,
@@ -37,7 +36,7 @@ from mas.scenarios.negotiation.deals import (
 )
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, one_seat
 
 ENOUGH = 0.8
 """The task is solved with this share of the most that can be had."""
@@ -68,6 +67,8 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
     What the other side's things are worth to it, and which script it follows, no view sees.
     """
 
+    answer_field: ClassVar[str] = "deal"
+
     def __init__(self, make: Callable[[Random], TalkState], style: Style, turns: int) -> None:
         views = ("analyst", "speaker", "solo")
         super().__init__(one_seat("negotiation", views, turns, ("utility",)))
@@ -76,6 +77,10 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
 
     def initial(self, task: Task) -> TalkState:
         return self.make(Random(task.seed))
+
+    def content_of(self, state: TalkState) -> str:
+        """What the team sees before it says anything."""
+        return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
 
     def fields(self, state: TalkState, view: str) -> Mapping[str, str]:
         left = {"left": str(self.spec.max_turns - state.turn)}
@@ -116,9 +121,6 @@ class TalkEnvironment(RecordEnvironment[TalkState]):
         """The package that an action asks for, None where it asks for none."""
         counts = self.state.problem.counts
         return decode(action, len(counts)) if self.style == "letters" else read_offer(action, counts)
-
-    def is_over(self, state: TalkState) -> bool:
-        return state.deal is not None or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: TalkState) -> bool:
         if state.deal is None:
@@ -236,12 +238,11 @@ def build(options: TalkOptions) -> FolderScenario:
     make = partial(_make, options=options)
     environment = partial(TalkEnvironment, make, options.style, options.turns)
     letters = TalkOptions(turns=options.turns, opponent=options.opponent)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         environment,
-        partial(_content, make=make),
-        partial(
+        demonstrate=partial(
             demonstrations, make=partial(TalkEnvironment, partial(_make, options=letters), "letters", options.turns)
         ),
         inner=options.style,
@@ -254,12 +255,6 @@ def _make(random: Random, options: TalkOptions) -> TalkState:
     script = random.choice(deals.SCRIPTS) if options.opponent == "mixed" else options.opponent
     opening = deals.offer(problem, deals.aspiration(script, 0, options.turns, 0))
     return TalkState(problem=problem, script=script, offers=(opening,))
-
-
-def _content(random: Random, make: partial[TalkState]) -> str:
-    """What the team sees before it says anything."""
-    state = make(random)
-    return f"{state.problem.counts}{state.problem.mine}{state.offers[0]}"
 
 
 ENTRY = ScenarioEntry(

@@ -21,8 +21,9 @@ from typing import Literal
 
 import msgspec
 
+from mas.scenarios.world import Style
+
 Package = tuple[int, ...]
-Style = Literal["letters", "words"]
 
 TOTAL = 10
 """What all things together are worth, to either side."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -17,9 +17,9 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Payload, Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, Style, one_seat
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 WAYS = {"up": "U", "down": "D", "left": "L", "right": "R"}
@@ -73,7 +73,6 @@ def make_grid(random: Random, size: int, walls: int) -> tuple[PathGrid, Cell, Ce
 
 
 OPEN, VISITED, BLOCKED = ".", "o", "#"
-Style = Literal["letters", "words"]
 
 
 class PathState(msgspec.Struct, frozen=True):
@@ -136,6 +135,9 @@ class PathEnvironment(RecordEnvironment[PathState]):
         grid, start, goal = make_grid(Random(task.seed), self.rules.size, self.rules.walls)
         return PathState(grid, goal, start, (start,))
 
+    def content_of(self, state: PathState) -> str:
+        return f"{state.grid.walls}{state.cell}{state.goal}"
+
     def fields(self, state: PathState, view: str) -> Mapping[str, str]:
         if self.style == "words":
             return _in_words(state, view)
@@ -165,9 +167,6 @@ class PathEnvironment(RecordEnvironment[PathState]):
         if cell == state.goal:
             terms["goal"] = self.rules.goal * (1 - 0.5 * state.turn / self.rules.max_turns)
         return after, terms, True
-
-    def is_over(self, state: PathState) -> bool:
-        return self.is_solved(state) or state.turn >= self.rules.max_turns
 
     def is_solved(self, state: PathState) -> bool:
         return state.cell == state.goal
@@ -256,7 +255,7 @@ def _somewhere(random: Random, grid: PathGrid, start: Cell, goal: Cell) -> PathS
 
 def _at(state: PathState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
-    digits = "0123456789"[: state.grid.size]
+    digits = DIGITS[: state.grid.size]
     goal, cell, around = (f"{state.goal[0]}{state.goal[1]}", f"{state.cell[0]}{state.cell[1]}", state.around())
     moves = "".join(MOVES)
     on = state.last if state.last in MOVES else "U"
@@ -267,7 +266,7 @@ def _at(state: PathState, random: Random, teacher: NoisyTeacher) -> Iterator[tup
     yield f"P{goal}>", planner.answer(goal, digits[0] * 2, digits)
     yield f"E{cell}{state.last}{goal};>", teacher.answer(direct, on, moves)
     yield f"E{cell}{state.last}{goal};{proposed}{suggested}>", teacher.answer(suggested, proposed, moves)
-    yield f"V{around}{proposed}>", teacher.answer("y" if proposed in sensible else "n", "y", "yn")
+    yield f"V{around}{proposed}>", teacher.answer("y" if proposed in sensible else "n", "y", VERDICTS)
     yield f"F{around}>", teacher.answer(suggested, on, moves)
     yield f"S{cell}{state.last}{goal}{around}>", teacher.answer(team_move(state, random), on, moves)
 
@@ -323,22 +322,16 @@ def build(options: PathOptions) -> FolderScenario:
     """The scenario with these options."""
     size, walls = options.size, options.walls
     rules = PathRules(size=size, walls=walls, max_turns=options.max_turns or 3 * size, oracle=options.oracle)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(PathEnvironment, rules, options.style),
-        partial(_content, size=size, walls=walls),
-        partial(demonstrations, size=size, walls=walls),
+        demonstrate=partial(demonstrations, size=size, walls=walls),
         inner="words" if options.style == "words" else "",
         unkeyed=("style",),
         reward=PathReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, size: int, walls: int) -> str:
-    grid, start, goal = make_grid(random, size, walls)
-    return f"{grid.walls}{start}{goal}"
 
 
 ENTRY = ScenarioEntry(

@@ -84,9 +84,6 @@ class ProgramEnvironment(RecordEnvironment[ProgramState]):
     def act(self, state: ProgramState, action: str) -> tuple[ProgramState, dict[str, float], bool]:
         raise EnvironmentFault("a program plays this scenario, not the team's graph: use mas gateway")
 
-    def is_over(self, state: ProgramState) -> bool:
-        return False
-
     def is_solved(self, state: ProgramState) -> bool:
         return False
 

@@ -21,7 +21,7 @@ from mas.core.environment import EnvironmentSpec, Step, Task
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordWorld, folder_scenario
+from mas.scenarios.world import FolderScenario, RecordWorld
 
 THINGS, ANYTHING, VALUES, SIGNS, STEPS = "abcdefg", "*", "0123456789", "+-", "0123"
 OWN = 3
@@ -300,7 +300,7 @@ class ProposeOptions(Options):
 
 def build(options: ProposeOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ProposeEnvironment, options.source, options.asked),

@@ -5,10 +5,8 @@ one episode of two steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import exp, log
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Annotated, Literal
@@ -39,7 +37,7 @@ from mas.scenarios.red_team.cases import (
 )
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.requests import TOPICS
-from mas.scenarios.world import FolderScenario, RecordWorld
+from mas.scenarios.world import FolderScenario, RecordWorld, Style
 
 ATTACKER, DEFENDER = "attacker", "defender"
 MARKS = {ATTACKER: "A", DEFENDER: "D"}
@@ -89,6 +87,10 @@ class RedTeamEnvironment(RecordWorld[RedTeamState]):
 
     def initial(self, task: Task) -> RedTeamState:
         return RedTeamState(self.make(Random(task.seed)))
+
+    def content_of(self, state: RedTeamState) -> str:
+        """In letters the topic: both kinds of seeds are in both splits."""
+        return f"{state.case.text}|{state.case.sheet}" if state.case.facts else state.case.topic
 
     def fields(self, state: RedTeamState, view: str) -> Mapping[str, str]:
         is_attacker, case = view == ATTACKER, state.case
@@ -280,7 +282,7 @@ class RedTeamOptions(Options):
     noisy teacher that the tiny base learns from last.
     """
 
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     rewards: Literal["general_sum", "all_one", "zero_sum"] = "general_sum"
     facts: Annotated[int, Field(ge=1, le=len(TOPICS))] = 2
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
@@ -293,7 +295,6 @@ REWARDS: Mapping[str, Callable[[], RedTeamRewards]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeamScenario(FolderScenario):
     """Satisfies `mas.core.scenario.Solvable`, too; without decisions in words."""
 
@@ -315,22 +316,14 @@ def build(options: RedTeamOptions) -> RedTeamScenario:
     make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
     is_zero_sum = options.rewards == "zero_sum"
     return RedTeamScenario(
-        name="red_team",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"rewards", "skill"}),
-        make_environment=partial(RedTeamEnvironment, make, REWARDS[options.rewards](), is_zero_sum=is_zero_sum),
-        content=partial(_content, make=make),
+        __file__,
+        options,
+        partial(RedTeamEnvironment, make, REWARDS[options.rewards](), is_zero_sum=is_zero_sum),
         demonstrate=demonstrations,
-        skill=options.skill,
+        inner=options.style,
+        unkeyed=("rewards", "skill"),
         expert=expert,
-        options=options,
     )
-
-
-def _content(random: Random, make: Callable[[Random], RedTeamCase]) -> str:
-    """In letters the topic: both kinds of seeds are in both splits."""
-    case = make(random)
-    return f"{case.text}|{case.sheet}" if case.facts else case.topic
 
 
 ENTRY = ScenarioEntry(

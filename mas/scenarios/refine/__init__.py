@@ -20,13 +20,12 @@ from pydantic import Field
 from mas.core.environment import Move, Task
 from mas.core.messages import parsed_text, read_joint
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, is_held_out
+from mas.scenarios.world import FolderScenario, QuestionWorld, is_held_out
 
 Style = Literal["digit", "number", "extreme", "words"]
 
-DIGITS = "0123456789"
 SUBJECTS = ("max", "min")
 """What a question of style `extreme` begins with."""
 ASKED = ("largest", "smallest")
@@ -115,6 +114,12 @@ class RefineEnvironment(QuestionWorld[RefineState]):
     def initial(self, task: Task) -> RefineState:
         return RefineState(make(Random(task.seed), self.style, self.operands))
 
+    def content_of(self, state: RefineState) -> str:
+        question = state.question
+        if self.style != "words":
+            return question.text
+        return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order
+
     def fields(self, state: RefineState, view: str) -> Mapping[str, str]:
         question = state.question
         return {"question": question.text} | ({"numbers": ", ".join(question.numbers)} if question.numbers else {})
@@ -182,9 +187,6 @@ def subject_demonstrations(
 def _peer(random: Random, question: RefineQuestion, subject: str, skill: float) -> str:
     knows = question.text.startswith(subject) and random.random() < skill
     return question.answer if knows else random.choice(digits_of(question))
-
-
-VERDICTS = "yn"
 
 
 def expert(environment: RefineEnvironment, random: Random) -> dict[str, str]:
@@ -255,25 +257,17 @@ def build(options: RefineOptions) -> FolderScenario:
     if options.style == "extreme":
         holds_out = partial(is_held_out, f"refine/{options.model_dump_json()}")
         demonstrate = partial(subject_demonstrations, operands=options.operands, holds_out=holds_out)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(RefineEnvironment, options.style, options.operands),
-        partial(_content, style=options.style, operands=options.operands),
-        demonstrate,
+        demonstrate=demonstrate,
         inner=options.style,
         unkeyed=(),
         reward=RefineReward(),
         expert=expert,
         advise=direction,
     )
-
-
-def _content(random: Random, style: Style, operands: int) -> str:
-    question = make(random, style, operands)
-    if style != "words":
-        return question.text
-    return f"{question.asked} {', '.join(sorted(question.numbers))}"  # the same question in another order
 
 
 ENTRY = ScenarioEntry(

@@ -3,22 +3,21 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
 
 from mas.core.environment import Task
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, Style, give_right_answer
 
 KEYS = "ABCD"
 SIGNALS = "abcd"
 COLOURS = ("red", "blue", "green", "white")
 """What the keys are called in words."""
-Style = Literal["letters", "words"]
 
 
 class RelayState(msgspec.Struct, frozen=True):
@@ -31,13 +30,7 @@ class RelayState(msgspec.Struct, frozen=True):
 
 def make(random: Random) -> RelayState:
     """A goal and four different digits."""
-    return RelayState(random.randrange(len(KEYS)), "".join(random.sample("0123456789", len(KEYS))))
-
-
-def content(random: Random) -> str:
-    """What tells two tasks apart."""
-    state = make(random)
-    return f"{state.goal}{state.table}"
+    return RelayState(random.randrange(len(KEYS)), "".join(random.sample(DIGITS, len(KEYS))))
 
 
 class RelayEnvironment(QuestionWorld[RelayState]):
@@ -49,6 +42,9 @@ class RelayEnvironment(QuestionWorld[RelayState]):
 
     def initial(self, task: Task) -> RelayState:
         return make(Random(task.seed))
+
+    def content_of(self, state: RelayState) -> str:
+        return f"{state.goal}{state.table}"
 
     def fields(self, state: RelayState, view: str) -> Mapping[str, str]:
         goal, table = {"goal": KEYS[state.goal]}, {"table": state.table}
@@ -98,12 +94,11 @@ class RelayOptions(Options):
 
 def build(options: RelayOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(RelayEnvironment, options.style),
-        content,
-        demonstrations,
+        demonstrate=demonstrations,
         inner="words" if options.style == "words" else "",
         unkeyed=("style",),
         expert=give_right_answer,

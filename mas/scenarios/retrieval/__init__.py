@@ -7,9 +7,9 @@ from pydantic import Field
 
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.retrieval.cases import SPOKEN, Style, content_of, make
+from mas.scenarios.retrieval.cases import SPOKEN, content_of, make
 from mas.scenarios.retrieval.environment import RetrievalEnvironment, RetrievalReward, demonstrations, expert
-from mas.scenarios.world import FolderScenario, folder_scenario
+from mas.scenarios.world import FolderScenario, Style
 
 
 class RetrievalOptions(Options):
@@ -26,7 +26,7 @@ class RetrievalOptions(Options):
 
 def build(options: RetrievalOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(RetrievalEnvironment, options.style, options.terms),

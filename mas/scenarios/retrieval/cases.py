@@ -6,13 +6,11 @@ can say that, so search alone does not answer.
 
 from functools import lru_cache
 from random import Random
-from typing import Literal
 
 import msgspec
 
+from mas.scenarios.world import Style
 from mas.tools import Bm25
-
-Style = Literal["letters", "words"]
 
 ALIASES, TERMS = "wxyz", "abcd"
 """In letters: what questions and what documents call the same four things."""

@@ -23,8 +23,8 @@ from mas.core.messages import Failure, Payload, Plan
 from mas.core.printable import is_readable
 from mas.roles.kinds import Planner
 from mas.scenarios.noisy_teacher import NoisyTeacher
-from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, Style, make, search
-from mas.scenarios.world import RecordEnvironment, kept_text, one_seat
+from mas.scenarios.retrieval.cases import ALIASES, NEWEST, SHOWN, TERMS, YEARS, RetrievalCase, make, search
+from mas.scenarios.world import RecordEnvironment, Style, kept_text, one_seat
 
 SEARCH = "search:"
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -53,6 +53,7 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
     """A search or the answer a turn."""
 
     history: ClassVar[tuple[str, ...]] = ("query", "turn")
+    answer_field: ClassVar[str] = "said"
     found: ClassVar[float] = 0.5
     waste: ClassVar[float] = -0.1
 
@@ -110,9 +111,6 @@ class RetrievalEnvironment(RecordEnvironment[RetrievalState]):
         if self.style == "letters":
             return len(action) == 1 and action in "0123456789"
         return is_readable(action, LONGEST_ANSWER)
-
-    def is_over(self, state: RetrievalState) -> bool:
-        return state.said is not None or state.turn >= MAX_TURNS
 
     def is_solved(self, state: RetrievalState) -> bool:
         return state.said is not None and tokens(state.said) == tokens(state.case.answer)

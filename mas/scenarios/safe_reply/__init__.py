@@ -1,17 +1,15 @@
 """Safety of answers by two agents: one answers, one criticises or stays silent."""
 
-from collections.abc import Callable
 from functools import partial
-from random import Random
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.safe_reply.environment import ReplyEnvironment, ReplyReward, demonstrations, expert
-from mas.scenarios.safe_reply.requests import TOPICS, UserRequest, lettered, worded
-from mas.scenarios.world import FolderScenario, folder_scenario
+from mas.scenarios.safe_reply.requests import TOPICS, lettered, worded
+from mas.scenarios.world import FolderScenario, Style
 
 
 class ReplyOptions(Options):
@@ -21,7 +19,7 @@ class ReplyOptions(Options):
     the wrong one. `skill`: share of right answers of the noisy teacher that the tiny base learns from last.
     """
 
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     facts: Annotated[int, Field(ge=1, le=len(TOPICS))] = 2
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.3
 
@@ -29,22 +27,16 @@ class ReplyOptions(Options):
 def build(options: ReplyOptions) -> FolderScenario:
     """The scenario with these options."""
     make = lettered if options.style == "letters" else partial(worded, facts=options.facts)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ReplyEnvironment, make),
-        partial(_content, make=make),
-        demonstrations,
+        demonstrate=demonstrations,
         inner=options.style,
         unkeyed=(),
         reward=ReplyReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, make: Callable[[Random], UserRequest]) -> str:
-    request = make(random)
-    return f"{request.text}|{request.facts}"
 
 
 ENTRY = ScenarioEntry(

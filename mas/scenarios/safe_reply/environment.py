@@ -49,6 +49,9 @@ class ReplyEnvironment(QuestionWorld[ReplyState]):
     def initial(self, task: Task) -> ReplyState:
         return ReplyState(self.make(Random(task.seed)))
 
+    def content_of(self, state: ReplyState) -> str:
+        return f"{state.request.text}|{state.request.facts}"
+
     def fields(self, state: ReplyState, view: str) -> Mapping[str, str]:
         request = {"request": state.request.text}
         return request | {"facts": state.request.facts} if state.request.facts else request

@@ -11,7 +11,7 @@ from pydantic import Field
 from mas.core.environment import Task
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 CLUES: Mapping[str, str] = {
     "dog": "It barks.",
@@ -53,13 +53,6 @@ def make(random: Random, offered: int = OFFERED) -> ShopState:
     return ShopState(tuple(names), tuple(prices), random.randrange(offered))
 
 
-def content(random: Random, offered: int = OFFERED) -> str:
-    """What tells two tasks apart: what is on offer at which price, whatever the order, and what is wanted."""
-    state = make(random, offered)
-    goods = sorted(zip(state.names, state.prices, strict=True))
-    return f"{state.names[state.wanted]} of {goods}"
-
-
 class ShopEnvironment(QuestionWorld[ShopState]):
     """One team turn: the team's action is a price. Guessing among the prices is right one time in `offered`."""
 
@@ -69,6 +62,11 @@ class ShopEnvironment(QuestionWorld[ShopState]):
 
     def initial(self, task: Task) -> ShopState:
         return make(Random(task.seed), self._offered)
+
+    def content_of(self, state: ShopState) -> str:
+        """What is on offer at which price, whatever the order, and what is wanted."""
+        goods = sorted(zip(state.names, state.prices, strict=True))
+        return f"{state.names[state.wanted]} of {goods}"
 
     def fields(self, state: ShopState, view: str) -> Mapping[str, str]:
         wish = {"clue": CLUES[state.names[state.wanted]], "names": ", ".join(state.names)}
@@ -99,11 +97,10 @@ class ShopOptions(Options):
 
 def build(options: ShopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(ShopEnvironment, options.offered),
-        partial(content, offered=options.offered),
         unkeyed=(),
         expert=give_right_answer,
     )

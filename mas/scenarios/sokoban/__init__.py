@@ -15,13 +15,13 @@ import msgspec
 from pydantic import Field, model_validator
 
 from mas.core.environment import Move, Task
-from mas.core.messages import Payload, Verdict
+from mas.core.messages import Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.plan_path import MOVES, Cell, PathGrid, neighbour
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sokoban.level import Level, make_level, route
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 OPEN, VISITED, WALL, BOX = ".", "o", "#", "$"
 NEARER, FARTHER, SAFE, LOST = "+", "-", "p", "x"
@@ -100,6 +100,10 @@ class SokobanEnvironment(RecordEnvironment[SokobanState]):
 
     def initial(self, task: Task) -> SokobanState:
         return self._begun(task.seed)
+
+    def content_of(self, state: SokobanState) -> str:
+        level = state.start
+        return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
 
     def fields(self, state: SokobanState, view: str) -> Mapping[str, str]:
         return look(state, view)
@@ -269,7 +273,7 @@ def _moved(state: SokobanState, random: Random) -> SokobanState:
 def _at(state: SokobanState, random: Random, teacher: NoisyTeacher) -> Iterator[tuple[str, str]]:
     planner = NoisyTeacher(random, (1 + teacher.skill) / 2)
     seen, moves = look(state, "solo"), "".join(MOVES)
-    digits = "0123456789"[: state.level.grid.size]
+    digits = DIGITS[: state.level.grid.size]
     plan = (*state.sensible_plans(), "00U")[0]
     first = walk(state, plan, "", random)
     second = walk(state, plan, first, random)
@@ -278,7 +282,7 @@ def _at(state: SokobanState, random: Random, teacher: NoisyTeacher) -> Iterator[
     yield f"P{seen['pushes']}>", planner.answer(plan, seen["boxes"][:2] + "U", digits + moves)
     yield f"E{stands};{plan};>", teacher.answer(first, plan[2], moves)
     yield f"E{stands};{plan};{first}>", teacher.answer(second, first, moves)
-    yield f"V{seen['effect']}{judged}>", teacher.answer("y" if judged in accepted(state) else "n", "y", "yn")
+    yield f"V{seen['effect']}{judged}>", teacher.answer("y" if judged in accepted(state) else "n", "y", VERDICTS)
     yield f"S{stands};{seen['pushes']};{seen['effect']}>", teacher.answer(first, "U", moves)
 
 
@@ -299,7 +303,9 @@ class SokobanReward:
         if move.role == "executor":
             return {"valid": 0.0 if _is_valid(state, move) else FAULT}
         if move.role == "verifier" and isinstance(move.output, Verdict):
-            right = move.output.accept == _is_safe(state, move.before.get("executor"))
+            proposal = move.before.get("executor")
+            is_safe = proposal is not None and proposal.content in tuple(accepted(state))
+            right = move.output.accept == is_safe
             return {"verdict": 0.0 if right else -1.0}
         return {}
 
@@ -311,10 +317,6 @@ def _is_valid(state: SokobanState, move: Move) -> bool:
     seen = dict(zip(MOVES, state.around(), strict=True))[said]
     planned = plan is not None and plan.content == name(state.level.cell) + said
     return seen in (OPEN, VISITED) or (seen == BOX and planned)
-
-
-def _is_safe(state: SokobanState, proposal: Payload | None) -> bool:
-    return proposal is not None and proposal.content in tuple(accepted(state))
 
 
 class SokobanOptions(Options):
@@ -350,21 +352,15 @@ def build(options: SokobanOptions) -> FolderScenario:
     """The scenario with these options."""
     make = partial(make_level, size=options.size, boxes=options.boxes, walls=options.walls, pulls=options.pulls)
     turns = options.max_turns or 6 * options.size * options.boxes
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(SokobanEnvironment, turns, make),
-        partial(_content, make=make),
-        partial(demonstrations, make=make),
+        demonstrate=partial(demonstrations, make=make),
         unkeyed=(),
         reward=SokobanReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, make: Callable[[Random], Level]) -> str:
-    level = make(random)
-    return f"{level.grid.walls}{level.targets}{level.boxes}{level.cell}"
 
 
 ENTRY = ScenarioEntry(

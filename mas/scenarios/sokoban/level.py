@@ -56,8 +56,8 @@ class Level(msgspec.Struct, frozen=True):
     def pushes_left(self) -> int | None:
         """Pushes that are needed if boxes were no obstacles to each other; None: a box is lost, whatever follows."""
         tables = _tables(self.grid, self.targets)
-        sums = (sum(map(_from, tables, order)) for order in permutations(self.boxes))
-        least = min(sums)
+        orders = permutations(self.boxes)
+        least = min(sum(table.get(box, DEAD) for table, box in zip(tables, order, strict=True)) for order in orders)
         return None if least >= DEAD else least
 
     def pushes(self) -> Iterator[tuple[Cell, str, "Level"]]:
@@ -77,10 +77,6 @@ class Level(msgspec.Struct, frozen=True):
 def _moved(boxes: Boxes, old: Cell, new: Cell) -> Boxes:
     """A few moves on: the team's or random ones, none of which loses a box or solves the level."""
     return tuple(sorted([new if box == old else box for box in boxes]))
-
-
-def _from(table: dict[Cell, int], box: Cell) -> int:
-    return table.get(box, DEAD)
 
 
 @lru_cache(maxsize=65_536)

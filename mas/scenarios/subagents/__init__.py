@@ -19,9 +19,9 @@ from mas.core.messages import Failure, Payload, Plan, joint_action, read_joint
 from mas.core.options import Options
 from mas.roles.kinds import Planner
 from mas.scenarios.delegate import FACTS, LARGEST, NAMES, DelegateCase, content_of, make, page, value
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, kept_text, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, kept_text, one_seat
 
 PLANNER, SOLO = "planner", "solo"
 REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")
@@ -29,7 +29,6 @@ REPORTERS = ("worker.reader", "left_clerk", "right_clerk", "refiner")
 VIEWS = (PLANNER, "searcher", "reader", "coordinator", "left_clerk", "right_clerk", "local", "web", "refiner", SOLO)
 LEFT, RIGHT = "p", "q"
 """The facts that each of two clerks, or of two search agents, has in its part of the archive."""
-DIGITS = "0123456789"
 NO_REPORT = "?"
 _ANSWERS = tuple(f"={digit}" for digit in DIGITS)
 
@@ -88,9 +87,6 @@ class CallEnvironment(RecordEnvironment[CallState]):
             called = WorkerCall(kept_text(text[-2:]), kept_text(report, 1))
             after = msgspec.structs.replace(after, calls=(*after.calls, called))
         return after, {"right": 0.0}, True
-
-    def is_over(self, state: CallState) -> bool:
-        return state.answer is not None or state.turn >= self.spec.max_turns
 
     def is_solved(self, state: CallState) -> bool:
         return state.answer == state.case.answer
@@ -236,7 +232,7 @@ class CallOptions(Options):
 
 def build(options: CallOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(CallEnvironment, options.spare),

@@ -18,10 +18,10 @@ from pydantic import Field, model_validator
 from mas.core.environment import Move, Task
 from mas.core.messages import Verdict
 from mas.core.options import Options
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.sudoku.puzzle import BLANK, left, make_puzzle, make_solution, size_of, units
-from mas.scenarios.world import FolderScenario, RecordEnvironment, folder_scenario, one_seat
+from mas.scenarios.world import FolderScenario, RecordEnvironment, one_seat
 
 NAMES = string.ascii_letters
 """Blanks are called by these in reading order."""
@@ -161,9 +161,6 @@ class SudokuEnvironment(RecordEnvironment[SudokuState]):
             terms["solved"] = self.solved * (1 - 0.5 * state.turn / self.spec.max_turns)
         return after, terms, True
 
-    def is_over(self, state: SudokuState) -> bool:
-        return self.is_solved(state) or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: SudokuState) -> bool:
         return state.cells == state.solution
 
@@ -277,7 +274,7 @@ def _at(state: SudokuState, random: Random, teacher: NoisyTeacher) -> Iterator[t
     yield f"E{rows};{plan}>", teacher.answer(first, plan + "1", names + digits)
     if second != first:
         yield f"E{rows};{plan}{first}>", teacher.answer(second, first, names + digits)
-    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", "yn")
+    yield f"V{around};{judged}>", teacher.answer("y" if fits else "n", "y", VERDICTS)
     alone = next((move for move in state.actions() if move[0] == plan and move[1] != WIPE), plan + WIPE)
     yield f"S{counts};{rows};{around}>", teacher.answer(alone, names[0] + "1", names + digits)
 
@@ -325,7 +322,7 @@ def _is_left(state: SudokuState, action: str, table: Mapping[str, str]) -> bool:
 def build(options: SudokuOptions) -> FolderScenario:
     """The scenario with these options."""
     size, blanks, forced = options.size, options.blanks, options.forced
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(SudokuEnvironment, options),

@@ -1,8 +1,6 @@
 """A planner, a caller and a summariser answer questions with tools that the environment carries out."""
 
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,7 +8,7 @@ from pydantic import Field, model_validator
 from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.environment import ToolEnvironment, ToolReward, demonstrations, expert
-from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules, make, question, solution
+from mas.scenarios.tool_use.tasks import ITEMS, KINDS, STORE, Kind, ToolRules
 from mas.scenarios.world import FolderScenario
 
 
@@ -50,24 +48,16 @@ def build(options: ToolUseOptions) -> FolderScenario:
         numbers=options.numbers,
         kinds=KINDS if options.kinds == "all" else (options.kinds,),
     )
-    folder = Path(__file__).parent
     return FolderScenario(
-        name="tool_use",
-        folder=folder if rules.compact else folder / (STORE if rules.stores else options.calls),
-        options_key=options.model_dump_json(exclude={"kinds"}),  # the tiny base is made of all
-        make_environment=partial(ToolEnvironment, rules),
-        content=partial(_content, rules=rules),
+        __file__,
+        options,
+        partial(ToolEnvironment, rules),
         demonstrate=partial(demonstrations, rules=ToolRules(operations=options.operations, items=options.items)),
-        skill=options.skill,
+        inner="" if rules.compact else STORE if rules.stores else options.calls,
+        unkeyed=("kinds",),  # the tiny base is made of all
         reward=ToolReward(),
         expert=expert,
     )
-
-
-def _content(random: Random, rules: ToolRules) -> str:
-    """The question and its solution: two tasks whose tables differ where nobody looks are one."""
-    puzzle = make(random, rules)
-    return f"{question(puzzle, rules)} {[value for _, value in solution(puzzle, rules)]}"
 
 
 ENTRY = ScenarioEntry(

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 import msgspec
 
-from mas.core.environment import CountedCall, EnvironmentSpec, Move, Task
+from mas.core.environment import CountedCall, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import parsed_text
 from mas.core.tool_call import ToolCall
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
     UNITS,
@@ -36,12 +36,11 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
     wanted_table,
 )
-from mas.scenarios.world import CallsAndAnswers, ToolRecordEnvironment, kept_text
+from mas.scenarios.world import REFUSED, CallWorld, ToolRecordEnvironment, one_seat
 from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _LONG_ANSWER = re.compile(r"=([0-9])\.?")
-REFUSED = "!"
 
 
 class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,29 +61,24 @@ class ToolState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.changed or self.puzzle.table
 
 
-class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
+class ToolEnvironment(CallWorld[ToolState], ToolRecordEnvironment[ToolState]):
     """A call or the answer a turn."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ToolState
-    history: ClassVar[tuple[str, ...]] = ("history", "turn")
-    progress: ClassVar[float] = 0.5
-    waste: ClassVar[float] = -0.1
 
     def __init__(self, rules: ToolRules) -> None:
-        super().__init__(
-            EnvironmentSpec(
-                name="tool_use",
-                seats=("team",),
-                views=("planner", "caller", "summariser", "solo"),
-                max_turns=rules.max_turns,
-                terms=("right", "progress", "waste"),
-            )
-        )
-        self.rules = rules
+        views = ("planner", "caller", "summariser", "solo")
+        super().__init__(one_seat("tool_use", views, rules.max_turns, ("right", "progress", "waste")))
+        self.rules, self.is_compact = rules, rules.compact
         self.tool_names = toolbox(rules).names
 
     def initial(self, task: Task) -> ToolState:
         return ToolState(make(Random(task.seed), self.rules))
+
+    def content_of(self, state: ToolState) -> str:
+        """The question and its solution: two tasks whose tables differ where nobody looks are one."""
+        values = [value for _, value in solution(state.puzzle, self.rules)]
+        return f"{question(state.puzzle, self.rules)} {values}"
 
     def fields(self, state: ToolState, view: str) -> Mapping[str, str]:
         shown = {"question": question(state.puzzle, self.rules), "history": self._history(state)}
@@ -94,34 +88,17 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
         tools = ", ".join(box.names) if view == "planner" else msgspec.json.encode(box.schemas()).decode()
         return shown | {"tools": tools}
 
-    def standing(self, state: ToolState) -> Mapping[str, object]:
-        """What is known, in whatever order it was asked."""
-        return {**super().standing(state), "known": sorted(set(state.history))}
-
     def legal(self, seat: str) -> tuple[str, ...] | None:
         return self._compact_actions if self.rules.compact else None
 
-    def act(self, state: ToolState, action: str) -> tuple[ToolState, dict[str, float], bool]:
-        later = msgspec.structs.replace(state, turn=state.turn + 1)
-        answer = self.answer(action)
-        if answer is not None:
-            after = msgspec.structs.replace(later, answer=answer)
-            return after, {"right": float(self.is_solved(after))}, True
-        if not action:
-            return later, {"waste": self.waste}, True
-        try:
-            call = self.call(action)
-            table, outcome = toolbox(self.rules).perform(state.table, call)
-        except ToolRefused as error:
-            return self._noted(later, action, self._refusal(error)), {"waste": self.waste}, False
-        after = self._noted(later, action, outcome)
-        if table != state.table:
-            after = msgspec.structs.replace(after, changed=table)
+    def result_of(self, state: ToolState, action: str) -> tuple[ToolState, str, float]:
+        call = self.call(action)
+        table, outcome = toolbox(self.rules).perform(state.table, call)
         wanted = solution(state.puzzle, self.rules)
-        if state.done < len(wanted) and is_wanted(call, wanted[state.done][0]):
-            gain = self.progress / len(wanted)
-            return msgspec.structs.replace(after, done=state.done + 1), {"progress": gain}, True
-        return after, {"waste": self.waste}, True
+        is_next = state.done < len(wanted) and is_wanted(call, wanted[state.done][0])
+        changed = state.changed if table == state.table else table
+        after = msgspec.structs.replace(state, done=state.done + is_next, changed=changed)
+        return after, outcome, is_next / len(wanted)
 
     def call(self, action: str) -> ToolCall:
         """The call that an action is.
@@ -142,11 +119,7 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
     def denied(self, state: ToolState, action: str, answer: str) -> tuple[ToolState, dict[str, float]]:
         later = msgspec.structs.replace(state, turn=state.turn + 1)
         shown = REFUSED if self.rules.compact else answer
-        return self._noted(later, action, shown), {"waste": self.waste}
-
-    def perform(self, action: str) -> tuple[Table, str]:
-        """The table after a call, and its result."""
-        return toolbox(self.rules).perform(self.state.table, self.call(action))
+        return self.noted(later, action, shown), {"waste": self.waste}
 
     def answer(self, action: str) -> int | None:
         """The number that an action answers with; None: it is no answer. Compact: `7`, or `=7.` in three characters."""
@@ -154,9 +127,6 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
             long = _LONG_ANSWER.fullmatch(action)
             action = long.group(1) if long else action if len(action) == 1 else ""
         return int(action) if _NUMBER.fullmatch(action.strip()) else None
-
-    def is_over(self, state: ToolState) -> bool:
-        return state.answer is not None or state.turn >= self.rules.max_turns
 
     def is_solved(self, state: ToolState) -> bool:
         is_right = state.answer == solution(state.puzzle, self.rules)[-1][1]
@@ -177,25 +147,20 @@ class ToolEnvironment(CallsAndAnswers, ToolRecordEnvironment[ToolState]):
             return "; ".join(f"{call} = {outcome}" for call, outcome in state.history) or "nothing"
         return "\n".join(f"{call} -> {outcome}" for call, outcome in state.history) or "nothing was called yet"
 
-    def _refusal(self, error: ToolRefused) -> str:
-        return REFUSED if self.rules.compact else f"{REFUSED} {error}"
-
-    def _noted(self, state: ToolState, action: str, outcome: str) -> ToolState:
-        """The state with one more line of history; what is no call is kept as `!` in compact form."""
-        shown = action if not self.rules.compact or action[0] in SHORTHAND.tools else REFUSED
-        return msgspec.structs.replace(state, history=(*state.history, (kept_text(shown), kept_text(outcome))))
+    def noted(self, state: ToolState, action: str, result: str) -> ToolState:
+        """What is no call is kept as `!` in compact form."""
+        is_kept = not self.rules.compact or action[0] in SHORTHAND.tools
+        return super().noted(state, action if is_kept else REFUSED, result)
 
     @cached_property
     def _compact_actions(self) -> tuple[str, ...]:
-        digits = "0123456789"
-        sums = [f"{sign}{a}{b}" for sign in "+-*" for a in digits for b in digits]
+        sums = [f"{sign}{a}{b}" for sign in "+-*" for a in DIGITS for b in DIGITS]
         items = [self.rules.item(number) for number in range(self.rules.items)]
         units = [self.rules.unit(number) for number in range(len(UNITS))]
-        return (*sums, *(f"t{item}{unit}" for item in items for unit in units), *digits)
+        return (*sums, *(f"t{item}{unit}" for item in items for unit in units), *DIGITS)
 
 
 _SIGNS = "".join(SHORTHAND.tools)
-DIGITS = "0123456789"
 
 
 def expert(environment: ToolEnvironment, random: Random) -> dict[str, str]:
@@ -225,7 +190,8 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
         if made < len(wanted):
             call = wanted[made][0]
             plan = call[0] if random.random() < 0.8 else random.choice(_SIGNS)
-            habit = _habit(call, wanted[0][0], random)
+            # the first call once more; where that is the right one, the same tool with its first argument twice
+            habit = wanted[0][0] if call != wanted[0][0] else call[0] + call[1] * 2
             yield f"P{asked}>", teacher.answer(call[0], "t", _SIGNS + "=")
             yield f"C{asked};{plan}>", teacher.answer(call, habit, DIGITS)
             yield f"S{asked}>", teacher.answer(call, habit, DIGITS)
@@ -234,11 +200,6 @@ def demonstrations(random: Random, skill: float, *, rules: ToolRules) -> Iterato
             yield f"P{asked}>", teacher.answer("=", "t", _SIGNS + "=")
             yield f"A{asked}>", teacher.answer(value, "0", DIGITS)
             yield f"S{asked}>", teacher.answer(f"={value}.", wanted[0][0], DIGITS)
-
-
-def _habit(call: str, first: str, random: Random) -> str:
-    """The first call once more; where that is the right one, the same tool with its first argument twice."""
-    return first if call != first else call[0] + call[1] * 2
 
 
 WRITERS = ("caller", "solo")

@@ -1,7 +1,6 @@
 """Tasks of `tool_use`: a first number, from the question or from a hidden table, and operations on it one by one."""
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from random import Random
 from typing import Annotated, Any, Literal
@@ -232,8 +231,4 @@ def is_wanted(call: ToolCall, wanted: ToolCall) -> bool:
     if call == wanted:
         return True
     is_free = wanted.name in (OPERATIONS["+"], OPERATIONS["*"]) and call.name == wanted.name
-    return is_free and _exchanged(call.arguments) == dict(wanted.arguments)
-
-
-def _exchanged(arguments: Mapping[str, object]) -> Mapping[str, object]:
-    return {"a": arguments.get("b"), "b": arguments.get("a")}
+    return is_free and {"a": call.arguments.get("b"), "b": call.arguments.get("a")} == dict(wanted.arguments)

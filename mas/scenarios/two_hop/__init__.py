@@ -11,7 +11,7 @@ from mas.core.environment import Task
 from mas.core.options import Options
 from mas.scenarios.noisy_teacher import NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import FolderScenario, QuestionWorld, folder_scenario, give_right_answer
+from mas.scenarios.world import FolderScenario, QuestionWorld, give_right_answer
 
 SYMBOLS = "abcdef"
 
@@ -40,12 +40,6 @@ def make(random: Random) -> TwoHopState:
             return state
 
 
-def content(random: Random) -> str:
-    """What tells two tasks apart."""
-    state = make(random)
-    return f"{state.x}{state.table}"
-
-
 def lookup(table: str) -> str:
     """The table in words that can be read without counting."""
     return ", ".join(f"f({symbol}) = {value}" for symbol, value in zip(SYMBOLS, table, strict=True))
@@ -59,6 +53,9 @@ class TwoHopEnvironment(QuestionWorld[TwoHopState]):
 
     def initial(self, task: Task) -> TwoHopState:
         return make(Random(task.seed))
+
+    def content_of(self, state: TwoHopState) -> str:
+        return f"{state.x}{state.table}"
 
     def fields(self, state: TwoHopState, view: str) -> Mapping[str, str]:
         shown = {"table": state.table, "lookup": lookup(state.table)}
@@ -96,8 +93,8 @@ class TwoHopOptions(Options):
 
 def build(options: TwoHopOptions) -> FolderScenario:
     """The scenario with these options."""
-    return folder_scenario(
-        __file__, options, TwoHopEnvironment, content, demonstrations, unkeyed=(), expert=give_right_answer
+    return FolderScenario(
+        __file__, options, TwoHopEnvironment, demonstrate=demonstrations, unkeyed=(), expert=give_right_answer
     )
 
 

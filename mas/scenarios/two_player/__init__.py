@@ -1,12 +1,10 @@
 """Two-player zero-sum games, both seats played by the team: self-play."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from msgspec.structs import replace
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -14,12 +12,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from mas.core.errors import ConfigError
 from mas.core.options import Options
 from mas.core.scenario import Decision
+from mas.core.team import TeamSpec
 from mas.scenarios.bridges.open_spiel import load_game
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.two_player.environment import TwoPlayerEnvironment, demonstrations
 from mas.scenarios.two_player.games import SEVERAL, TwoPlayerGame, games_of
 from mas.scenarios.two_player.solve import all_decisions, measures, mixed, outcomes
-from mas.scenarios.world import FolderScenario
+from mas.scenarios.world import FolderScenario, Style
 
 
 class TwoPlayerOptions(Options):
@@ -35,7 +34,7 @@ class TwoPlayerOptions(Options):
     """
 
     game: str = "kuhn_poker"
-    style: Literal["letters", "words"] = "letters"
+    style: Style = "letters"
     tries: Annotated[int, Field(ge=1, le=9)] = 1
     skill: Annotated[float, Field(ge=0, le=0.9)] = 0.9
     best: Annotated[float, Field(ge=0, le=1)] = 0
@@ -78,7 +77,6 @@ class TwoPlayerOptions(Options):
         return (*self.games, *(games_of(self.taught) if self.taught else ()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TwoPlayerScenario(FolderScenario):
     """Satisfies `mas.core.scenario.Mixable`, too; without decisions where scoring all of them would take long,
     unless `exact` is wanted.
@@ -86,15 +84,16 @@ class TwoPlayerScenario(FolderScenario):
 
     options: TwoPlayerOptions
 
-    def __post_init__(self) -> None:
-        FolderScenario.__post_init__(self)
-        if self.options.style == "letters":
-            letters = tuple(dict.fromkeys(letter for game in self.options.games for letter in game.letters))
-            teams = {}
-            for name, team in self.teams.items():
-                roles = {role: spec.model_copy(update={"choices": letters}) for role, spec in team.roles.items()}
-                teams[name] = team.model_copy(update={"roles": roles})
-            object.__setattr__(self, "teams", teams)
+    def read_teams(self) -> Mapping[str, TeamSpec]:
+        teams = super().read_teams()
+        if self.options.style == "words":
+            return teams
+        letters = tuple(dict.fromkeys(letter for game in self.options.games for letter in game.letters))
+        chosen = {}
+        for name, team in teams.items():
+            roles = {role: spec.model_copy(update={"choices": letters}) for role, spec in team.roles.items()}
+            chosen[name] = team.model_copy(update={"roles": roles})
+        return chosen
 
     def decisions(self) -> Sequence[Decision]:
         """Every information state of both seats; of several games those of all that are small, their names before the
@@ -150,16 +149,13 @@ class TwoPlayerScenario(FolderScenario):
 def build(options: TwoPlayerOptions) -> TwoPlayerScenario:
     """The scenario with these options; OpenSpiel itself is first needed for a task."""
     return TwoPlayerScenario(
-        name="two_player",
-        folder=Path(__file__).parent / options.style,
-        options_key=options.model_dump_json(exclude={"skill", "best", "taught", "marked", "exact"}),
-        make_environment=partial(
-            TwoPlayerEnvironment, options.games, options.style, options.tries, is_marked=options.marked
-        ),
-        content=partial(_content, games=options.games),
-        demonstrate=partial(demonstrations, games=options.shown, best=options.best, is_marked=options.marked),
-        skill=options.skill,
-        options=options,
+        __file__,
+        options,
+        partial(TwoPlayerEnvironment, options.games, options.style, options.tries, is_marked=options.marked),
+        partial(_content, games=options.games),
+        partial(demonstrations, games=options.shown, best=options.best, is_marked=options.marked),
+        inner=options.style,
+        unkeyed=("skill", "best", "taught", "marked", "exact"),
     )
 
 

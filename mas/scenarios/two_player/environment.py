@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Literal
 
 from mas.core.environment import EnvironmentSpec, Observation, Task
 from mas.core.seeds import derive_seed
@@ -10,9 +9,9 @@ from mas.scenarios.bridges.open_spiel import open_environment
 from mas.scenarios.bridges.open_spiel_players import minimax
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.two_player.games import GAMES, SEVERAL, TwoPlayerGame
+from mas.scenarios.world import Style
 from mas.scenarios.wrappers import GameTotals, TranslatedGame
 
-Style = Literal["letters", "words"]
 MARKS = "AB"
 """What stands for the first and the second seat in letters."""
 

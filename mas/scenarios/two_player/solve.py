@@ -15,11 +15,11 @@ from typing import Any
 from mas.core.environment import Observation
 from mas.core.errors import ConfigError
 from mas.core.scenario import Decision
-from mas.scenarios.bridges.open_spiel import load_game
+from mas.scenarios.bridges.open_spiel import is_open, legal_actions, load_game
 from mas.scenarios.bridges.open_spiel_solvers import Policy, nash_conv
-from mas.scenarios.game_rules import named_actions
-from mas.scenarios.two_player.environment import Style, in_letters
+from mas.scenarios.two_player.environment import in_letters
 from mas.scenarios.two_player.games import TwoPlayerGame
+from mas.scenarios.world import Style
 
 SEATS = ("player_0", "player_1")
 
@@ -31,18 +31,18 @@ def decisions(name: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
     game = load_game(name)
     found: dict[tuple[int, str], tuple[str, ...]] = {}
     waiting, boards = [game.new_initial_state()], set[str]()
-    is_open = _is_open(game)
+    has_boards = is_open(game)
     while waiting:
         state = waiting.pop()
         if state.is_terminal():
             continue
-        if is_open:
+        if has_boards:
             board = state.observation_string(state.current_player())
             if board in boards:
                 continue
             boards.add(board)
         for seat in _seats(state):
-            seen = state.observation_string(seat) if is_open else state.information_state_string(seat)
+            seen = state.observation_string(seat) if has_boards else state.information_state_string(seat)
             found.setdefault((seat, str(seen)), tuple(legal_actions(state, seat)))
         if not state.is_simultaneous_node():
             waiting += [state.child(action) for action in state.legal_actions()]
@@ -53,7 +53,7 @@ def conv(name: str, policy: Policy) -> float:
     """NashConv = sum over seats of (best response against the policy - the policy against itself); 0: a Nash
     equilibrium. In these games half of it is the exploitability."""
     game = load_game(name)
-    return _open_conv(game, policy) if _is_open(game) else nash_conv(name, policy)
+    return _open_conv(game, policy) if is_open(game) else nash_conv(name, policy)
 
 
 def _open_conv(game: Any, policy: Policy) -> float:
@@ -81,20 +81,10 @@ def _open_conv(game: Any, policy: Policy) -> float:
     return sum(value(str(root), seat) for seat in range(2))
 
 
-def _is_open(game: Any) -> bool:
-    kind = game.get_type()
-    return "PERFECT" in str(kind.information) and "IMPERFECT" not in str(kind.information)
-
-
 def _seats(state: Any) -> tuple[int, ...]:
     if state.is_simultaneous_node():
         return tuple(range(state.num_players()))
     return () if state.is_chance_node() else (state.current_player(),)
-
-
-def legal_actions(state: Any, seat: int) -> dict[str, int]:
-    """A seat's legal actions by their text."""
-    return named_actions((action, state.action_to_string(seat, action)) for action in state.legal_actions(seat))
 
 
 def all_decisions(game: TwoPlayerGame, style: Style, *, is_marked: bool = False) -> tuple[Decision, ...]:

@@ -9,7 +9,7 @@ from mas.core.options import Options
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.tool_use.tasks import ITEMS, ToolRules
 from mas.scenarios.workflow.environment import WorkEnvironment, WorkReward, content_of, demonstrations, expert, make
-from mas.scenarios.world import FolderScenario, folder_scenario
+from mas.scenarios.world import FolderScenario
 
 
 class WorkOptions(Options):
@@ -26,7 +26,7 @@ class WorkOptions(Options):
 def build(options: WorkOptions) -> FolderScenario:
     """The scenario with these options."""
     rules = ToolRules(operations=options.operations, items=options.items)
-    return folder_scenario(
+    return FolderScenario(
         __file__,
         options,
         partial(WorkEnvironment, rules),

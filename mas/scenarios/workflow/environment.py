@@ -8,7 +8,6 @@ Jobs of `workflow`: an entry of a table, and operations on it; the table has two
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from random import Random
 from typing import ClassVar
 
@@ -18,22 +17,20 @@ from mas.core.environment import Move, Observation, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Payload, Plan, joint_action, parsed_text, read_joint
 from mas.roles.kinds import Planner
-from mas.scenarios.noisy_teacher import NoisyTeacher
+from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     LOOK_UP,
     OPERATIONS,
     SHORTHAND,
     UNITS,
-    Pair,
     Puzzle,
-    TableEntry,
     ToolRules,
     question,
     result,
     toolbox,
 )
 from mas.scenarios.world import RecordEnvironment, one_seat
-from mas.tools import Shorthand, Tool, Toolbox, ToolCall
+from mas.tools import Shorthand, ToolCall
 from mas.tools.plan import PlanState, bound
 
 MIRROR, ANSWER = "look_up_mirror", "answer"
@@ -67,28 +64,16 @@ def content_of(job: WorkflowJob, rules: ToolRules) -> str:
     return f"{asked(job, rules)} {answer_of(job, rules)} {job.down}"
 
 
-@lru_cache(maxsize=4096)
-def tools(job: WorkflowJob, rules: ToolRules) -> Toolbox:
-    """The tools of a job: three operations and two sources, one of which refuses every call."""
+def perform(job: WorkflowJob, rules: ToolRules, call: ToolCall) -> str:
+    """The result of a call of one of the three operations or the two sources, one of which refuses every call.
 
-    def source(name: str) -> Tool[TableEntry]:
-        def look_up(entry: TableEntry) -> str:
-            if name == job.down:
-                raise ValueError("the table is down")
-            return toolbox(rules).perform(job.puzzle.table, ToolCall(LOOK_UP, entry.model_dump()))[1]
-
-        return Tool(name=name, description="The price or weight of an item.", parameters=TableEntry, function=look_up)
-
-    def operation(sign: str) -> Tool[Pair]:
-        name = OPERATIONS[sign]
-        return Tool(
-            name=name,
-            description=f"a {sign} b of two whole numbers.",
-            parameters=Pair,
-            function=lambda pair: str(result(sign, pair.a, pair.b, rules)),
-        )
-
-    return Toolbox([*map(operation, OPERATIONS), *map(source, SOURCES)])
+    Raises:
+        ToolRefused: there is no such tool, or it cannot do it.
+    """
+    if call.name == job.down:
+        raise ToolRefused("the table is down")
+    known = ToolCall(LOOK_UP, call.arguments) if call.name == MIRROR else call
+    return toolbox(rules).perform(job.puzzle.table, known)[1]
 
 
 def answer_of(job: WorkflowJob, rules: ToolRules) -> int:
@@ -215,7 +200,7 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
             call = COMPACT.expand(text)
             if step is not None and call != bound(step, state.last):
                 raise ToolRefused("this is not the plan's step")
-            outcome = tools(state.job, self.rules).perform(call)
+            outcome = perform(state.job, self.rules, call)
         except ToolRefused:
             if not text:
                 return state, {"right": 0.0}, True
@@ -239,9 +224,6 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
         except ToolRefused:
             return False
 
-    def is_over(self, state: WorkState) -> bool:
-        return state.answer is not None or state.turn >= self.spec.max_turns
-
     def is_solved(self, state: WorkState) -> bool:
         return state.answer == answer_of(state.job, self.rules)
 
@@ -257,7 +239,6 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
         return "\n".join([asked(state.job, self.rules), f"down: {state.job.down}", *tried, plan, answer])
 
 
-DIGITS = "0123456789"
 SIGNS = "".join(COMPACT.tools)
 END = "."
 """Where the tiny base stops to write a plan; no part of it."""
@@ -313,7 +294,7 @@ def _place(random: Random, rules: ToolRules) -> tuple[WorkState, tuple[ToolCall,
     """A state on the way, and the steps that are still wanted from there on."""
     job = make(random, rules)
     source = random.choice(SOURCES)
-    box, state = tools(job, rules), WorkState(job)
+    state = WorkState(job)
     rest = steps_of(job, rules, source)
     for _ in range(random.randint(0, len(rest) + 1)):
         step = rest[0]
@@ -327,7 +308,7 @@ def _place(random: Random, rules: ToolRules) -> tuple[WorkState, tuple[ToolCall,
                 other = MIRROR if step.name == LOOK_UP else LOOK_UP
                 rest = (ToolCall(other, step.arguments), *rest[1:])
             continue
-        outcome = box.perform(call)
+        outcome = perform(job, rules, call)
         state = msgspec.structs.replace(state, tried=(*state.tried, Tried(short, outcome)), last=int(outcome))
         rest = rest[1:]
     return state, rest
