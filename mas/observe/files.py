@@ -248,11 +248,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """All whole lines of the file, oldest first; a missing file has none.
 
     Raises:
-        RunDirectoryError: a line other than the last does not parse, or has no integer `step`.
+        RunDirectoryError: a line other than the last does not parse, or has no integer `step`; the file cannot be read.
     """
-    if not path.exists():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
         return []
-    return list(_parsed(path, path.read_bytes().split(b"\n")))
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}. Restore the file from a copy.") from error
+    return list(_parsed(path, content.split(b"\n")))
 
 
 def _parsed(path: Path, raw_lines: list[bytes]) -> Iterator[dict[str, Any]]:
@@ -261,7 +265,7 @@ def _parsed(path: Path, raw_lines: list[bytes]) -> Iterator[dict[str, Any]]:
             continue
         try:
             line = msgspec.json.decode(raw, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if number == len(raw_lines):
                 return
             raise RunDirectoryError(

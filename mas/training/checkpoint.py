@@ -135,11 +135,8 @@ def verify_checkpoint(path: Path) -> Progress:
                 raise CheckpointError(f"checkpoint {path} is corrupt: its manifest names {name!r}, outside of it")
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
-        state = json.loads((path / "state.json").read_text())
-        cost = msgspec.convert(state["cost"], Cost)
-        where = (state["step"], cost, state["optimiser_steps"], state["versions"], state["success"])
-        return Progress(*where, state.get("tasks", {}), state.get("update", {}))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return msgspec.convert(json.loads((path / "state.json").read_text()), Progress)
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"checkpoint {path} is corrupt: {error}; {_advice(path)}") from error
 
 

@@ -193,6 +193,25 @@ def test_a_manifest_reads_no_file_outside_its_checkpoint(tmp_path: Path, name: s
         verify_checkpoint(tmp_path)
 
 
+STATE = {"step": 1, "cost": {}, "optimiser_steps": 1, "versions": {"a": 1}, "success": 0.5}
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["[1]", "7", "[" * 100_000, "null", *(json.dumps({**STATE, key: "x"}) for key in STATE), json.dumps({"step": 1})],
+)
+def test_a_checkpoint_whose_state_is_of_another_form_is_corrupt(tmp_path: Path, state: str) -> None:
+    from mas.core.errors import CheckpointError
+    from mas.training.checkpoint import verify_checkpoint
+
+    (tmp_path / "state.json").write_text(json.dumps(STATE))
+    (tmp_path / "manifest.json").write_text("{}")
+    assert verify_checkpoint(tmp_path).versions == {"a": 1}
+    (tmp_path / "state.json").write_text(state)
+    with pytest.raises(CheckpointError, match=f"checkpoint {tmp_path} is corrupt"):
+        verify_checkpoint(tmp_path)
+
+
 LEAGUE = [
     ("run", "--members"),
     ("forgetting",),

@@ -41,7 +41,10 @@ async def test_more_names_are_answered_to_if_it_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "https://evil.example:8000", "null", "http://127.0.0.1.evil.example", "http://[", ""],
+    [
+        *("http://evil.example", "https://evil.example:8000", "null", "http://127.0.0.1.evil.example", "http://[", ""),
+        *("http://evil.example\\@localhost/", "http://evil.example#@localhost", "other-extension://localhost"),
+    ],
 )
 async def test_web_pages_of_others_are_not_answered(origin: str) -> None:
     async with client(build_app(offer(echo()))) as asking:
