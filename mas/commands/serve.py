@@ -10,6 +10,7 @@ from rich.console import Console
 from mas.bus.journal_tables import JOURNAL_NAME, journal_at
 from mas.config.access import PLAYS
 from mas.config.stored_run import load_run_config
+from mas.observe.listener_options import AllowHost, AllowOrigin, Host
 from mas.observe.trust_option import Trust
 from mas.runs.hub_source import local_run
 from mas.runs.overrides import PLAYING, Overrides, PlayedRun, check_used, tell_loading
@@ -19,19 +20,11 @@ from mas.runs.resolve import resolve
 def serve(
     run_dir: PlayedRun,
     overrides: Overrides = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
     max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="an origin of web pages that may ask, such as https://app.example (may be repeated)"),
-    ] = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     keys: Annotated[
         Path | None, typer.Option(help="a YAML file of clients with keys and quotas of their own; see docs/endpoint.md")
     ] = None,

@@ -5,7 +5,9 @@ bytes, which are read as text later on) and no interpolation. In stored files th
 can stand for gigabytes), and none is longer than any that mas writes.
 """
 
+import os
 import re
+import stat
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -83,9 +85,11 @@ def read_stored(path: Path) -> dict[Any, Any]:
 
     Raises:
         OSError: the file cannot be opened.
-        RunDirectoryError: it is too long, or holds no YAML mapping.
+        RunDirectoryError: it is too long, or holds no YAML mapping, or is a pipe or a device.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise RunDirectoryError(f"{path} is neither a file nor a directory: remove it from the run directory")
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise RunDirectoryError(f"{path} is longer than {MOST_BYTES // 2**20} MiB: it is no file that mas wrote")
@@ -98,6 +102,11 @@ def read_stored(path: Path) -> dict[Any, Any]:
     if not isinstance(stored, dict):
         raise RunDirectoryError(f"{path} holds no configuration; restore it, or train a new run elsewhere")
     return stored
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe at once, too, which otherwise waits until somebody writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def literal(value: Any) -> str:

@@ -89,7 +89,7 @@ def _messages(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             if line:
                 yield number, msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if number == len(lines):
                 return  # torn by a kill
             raise _damaged(path, number, str(error)) from error

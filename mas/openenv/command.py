@@ -24,6 +24,7 @@ from mas.core.seeds import derive_seed
 from mas.endpoint.address import bind, known_hosts, known_origins
 from mas.endpoint.entrance import Entrance, on_signal
 from mas.league.games import STYLE, WORDS, LeagueWorld, full_options, open_world
+from mas.observe.listener_options import AllowHost, AllowOrigin, Host
 from mas.observe.trust_option import Trust
 from mas.openenv.game import OfferedWorld
 from mas.person.seats import view_of
@@ -45,9 +46,7 @@ def openenv(
             metavar="PLAYER", help="who plays the other seats: random, run:RUN_DIR[@STEP], openai:MODEL@URL, ..."
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
     sessions: Annotated[int, typer.Option(min=1, max=4096, help="sessions at the same time")] = 64,
     turn: Annotated[
@@ -56,14 +55,8 @@ def openenv(
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="a session ends after so long without a message")
     ] = 600.0,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="an origin of web pages that may ask, such as https://app.example (may be repeated)"),
-    ] = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     trust: Trust = False,
 ) -> None:
     """Serve a scenario as an OpenEnv environment, a session for each seat, until Ctrl-C."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mas.core.errors import RunDirectoryError
+from mas.observe.listener_options import AllowHost, Host
 from mas.observe.trust_option import Trust
 
 _USUAL = (Path("runs"), Path("league.db"))
@@ -20,10 +21,9 @@ def studio(
             help="run directories, folders with some below them, leagues; default: runs, league.db",
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8300,
+    allow_host: AllowHost = None,
     trust: Trust = False,
     play: Annotated[
         bool, typer.Option("--play", help="people may play against players of leagues, which --serve allows, too")
@@ -47,4 +47,4 @@ def studio(
     with bind(host, port, has_key=key is not None) as listener:
         from mas.studio.serving import serve
 
-        serve(places or _USUAL, listener, known_hosts(host), key, served, plays=play)
+        serve(places or _USUAL, listener, known_hosts(host, allow_host or []), key, served, plays=play)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.printable import printable
+from mas.observe.listener_options import AllowHost, Host
 from mas.observe.trust_option import Trust
 from mas.runs.overrides import Overrides, configured, tell_loading
 from mas.training.setup import Setup
@@ -21,10 +22,9 @@ _PREFIX = "tml-"
 
 def tinker(
     overrides: Overrides = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8000,
+    allow_host: AllowHost = None,
     models: Annotated[int, typer.Option(min=1, max=1024, help="models that are trained at the same time")] = 16,
     samplers: Annotated[int, typer.Option(min=1, max=4096, help="sets of weights held for sampling")] = 32,
     idle: Annotated[
@@ -62,7 +62,7 @@ def tinker(
             listener,
             console,
             options=config.learner,
-            entrance=Entrance(key=key, hosts=known_hosts(host)),
+            entrance=Entrance(key=key, hosts=known_hosts(host, allow_host or [])),
             limits=TinkerLimits(models=models, samplers=samplers, idle_s=idle),
         )
 

@@ -1,6 +1,7 @@
 """A run directory from somebody else, given to every command that reads runs: no connection, no key, no import."""
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -152,6 +153,15 @@ def test_links_out_of_a_run_are_not_followed(mas: Mas, evil: Path, tmp_path: Pat
     (evil / "spans.jsonl").symlink_to(tmp_path / "private.jsonl")
     ran = mas(command, str(evil))
     assert (ran.code, "in place of spans.jsonl   (a symbolic link)" in ran.err) == (2, True), ran
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("words", [("run",), ("eval",), ("report",), ("export",), ("cluster", "status")], ids=" ".join)
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(mas: Mas, evil: Path, words: tuple[str, ...]) -> None:
+    (evil / "config.yaml").unlink()
+    os.mkfifo(evil / "config.yaml")
+    ran = mas(*words, str(evil))
+    assert (ran.code, "config.yaml is neither a file nor a directory" in ran.err) == (2, True), ran
 
 
 def test_a_run_that_goes_on_writes_through_no_link(
