@@ -5,18 +5,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from faulty_server import ASK, GOOD, Server
 from loopback import served
 from starlette.responses import RedirectResponse, Response, StreamingResponse
-from test_remote_faults import ASK, GOOD, Server, text
 
+from mas.config.options import ModelOptions, TinyOptions
 from mas.config.servers import RemoteOptions
 from mas.core.errors import EngineError
 from mas.serving import remote_answers
+from mas.serving.model import tiny_text
 from mas.serving.model_text import ModelText
 from mas.serving.remote_chat import ChatEngine
 from mas.serving.remote_completions import OpenAIEngine
 
-__all__ = ["text"]
+
+@pytest.fixture
+def text() -> ModelText:
+    return tiny_text(ModelOptions(tiny=TinyOptions(context=64)))
 
 
 def drawn(ids: list[Any], logprobs: list[float], **more: Any) -> Response:
