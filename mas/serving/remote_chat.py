@@ -147,7 +147,8 @@ class ChatEngine:
         self, model: str, said: _Message | None, reason: str | None, adapter: AdapterRef | None
     ) -> Generation:
         """A text, or a piece of one (`reason` None: not the last)."""
-        ids = self.tokenizer.encode((said.content if said is not None else None) or "")
+        text = (said.content if said is not None else None) or ""
+        ids = self.tokenizer.encode(text.encode(errors="replace").decode())  # JSON can hold halves of characters
         is_cut = reason == "length"
         check_adapter(adapter, model, self._server.options.url)
         if adapter is not None:

@@ -270,7 +270,7 @@ def test_a_model_brings_no_code_and_no_pickles(tmp_path: Path, base_for: Any) ->
 
 
 def test_a_terminal_obeys_no_text_of_a_model() -> None:
-    assert printable("a\x1b]52;c;x\x07\tb\n\x9b2J\u202ec") == "a\\x1b]52;c;x\\x07\tb\n\\x9b2J\\u202ec"
+    assert printable("a\x1b]52;c;x\x07\tb\n\x9b2J\u202ec\ud800") == "a\\x1b]52;c;x\\x07\tb\n\\x9b2J\\u202ec\\ud800"
 
 
 def test_an_error_prints_no_control_characters(mas: Mas, tmp_path: Path) -> None:

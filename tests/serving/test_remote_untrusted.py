@@ -117,3 +117,12 @@ async def test_scores_that_are_no_numbers_are_a_typed_error(text: ModelText) -> 
         with pytest.raises(EngineError, match="the log-probability nan"):
             await engine.score((5,), (6, 7))
         await engine.close()
+
+
+async def test_half_a_character_in_a_text_is_a_question_mark() -> None:
+    body = json.dumps({"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "stop"}]})
+    async with served(Server(lambda number, _: Response(body, media_type="application/json")).app) as url:
+        engine = await chat(RemoteOptions(url=url, api="chat"))
+        (made,) = await engine.generate(ASK)
+        await engine.close()
+    assert engine.tokenizer.decode(made.token_ids) == "a?b"
