@@ -20,13 +20,19 @@ _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 MOST_BYTES = 4 * 2**20
 """Of one stored file; those that mas writes have some kilobytes."""
+MOST_VALUES = 2**21
+"""In one file, those that an alias repeats counted each time: more than `MOST_BYTES` can spell out."""
 _PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
 """Texts that Hydra reads as they are."""
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses other tags (`!!binary` would make bytes, `2026-01-31` a date) and a key that is written twice, of which
-    plain YAML would keep the last one silently."""
+    """Refuses other tags (`!!binary` would make bytes, `2026-01-31` a date), a key that is written twice, of which
+    plain YAML would keep the last one silently, and aliases that stand for more than `MOST_VALUES` values."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -34,6 +40,13 @@ class PlainLoader(yaml.SafeLoader):
             tag = node.tag.replace(_PREFIX, "!!", 1)
             said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
             raise yaml.composer.ComposerError(None, None, said, node.start_mark)
+        if isinstance(node, yaml.CollectionNode):
+            pairs = node.value if isinstance(node, yaml.MappingNode) else [(one,) for one in node.value]
+            size = 1 + sum(self._sizes.get(id(one), 1) for pair in pairs for one in pair)
+            self._sizes[id(node)] = size
+            if size > MOST_VALUES:
+                said = f"its aliases stand for more than {MOST_VALUES:,} values"
+                raise yaml.composer.ComposerError(None, None, said, node.start_mark)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
