@@ -12,9 +12,10 @@ from mas.config.access import PLAYS
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError
 from mas.core.remote_agent import check_a2a
+from mas.observe.listener_options import AllowHost, AllowOrigin, Host, Port
 from mas.observe.trust_option import Trust
 from mas.runs.hub_source import local_run
-from mas.runs.overrides import PLAYING, Host, Overrides, PlayedRun, Port, check_used, tell_loading
+from mas.runs.overrides import PLAYING, Overrides, PlayedRun, check_used, tell_loading
 from mas.runs.resolve import resolve
 from mas.tools.mcp_client import check_sdk
 
@@ -25,14 +26,8 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     max_waiting: Annotated[int, typer.Option(min=0, help="requests that may wait; more get status 429")] = 1024,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="an origin of web pages that may ask, such as https://app.example (may be repeated)"),
-    ] = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     keys: Annotated[
         Path | None, typer.Option(help="a YAML file of clients with keys and quotas of their own; see docs/endpoint.md")
     ] = None,

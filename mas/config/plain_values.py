@@ -5,7 +5,9 @@ bytes, which are read as text later on) and no interpolation. In stored files th
 can stand for gigabytes), and none is longer than any that mas writes.
 """
 
+import os
 import re
+import stat
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,19 @@ _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset(_PREFIX + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))
 MOST_BYTES = 4 * 2**20
 """Of one stored file; those that mas writes have some kilobytes."""
+MOST_VALUES = 2**21
+"""In one file, those that an alias repeats counted each time: more than `MOST_BYTES` can spell out."""
 _PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
 """Texts that Hydra reads as they are."""
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses other tags (`!!binary` would make bytes, `2026-01-31` a date) and a key that is written twice, of which
-    plain YAML would keep the last one silently."""
+    """Refuses other tags (`!!binary` would make bytes, `2026-01-31` a date), a key that is written twice, of which
+    plain YAML would keep the last one silently, and aliases that stand for more than `MOST_VALUES` values."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -32,6 +40,13 @@ class PlainLoader(yaml.SafeLoader):
             tag = node.tag.replace(_PREFIX, "!!", 1)
             said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
             raise yaml.composer.ComposerError(None, None, said, node.start_mark)
+        if isinstance(node, yaml.CollectionNode):
+            pairs = node.value if isinstance(node, yaml.MappingNode) else [(one,) for one in node.value]
+            size = 1 + sum(self._sizes.get(id(one), 1) for pair in pairs for one in pair)
+            self._sizes[id(node)] = size
+            if size > MOST_VALUES:
+                said = f"its aliases stand for more than {MOST_VALUES:,} values"
+                raise yaml.composer.ComposerError(None, None, said, node.start_mark)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -83,9 +98,11 @@ def read_stored(path: Path) -> dict[Any, Any]:
 
     Raises:
         OSError: the file cannot be opened.
-        RunDirectoryError: it is too long, or holds no YAML mapping.
+        RunDirectoryError: it is too long, or holds no YAML mapping, or is a pipe or a device.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise RunDirectoryError(f"{path} is neither a file nor a directory: remove it from the run directory")
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise RunDirectoryError(f"{path} is longer than {MOST_BYTES // 2**20} MiB: it is no file that mas wrote")
@@ -98,6 +115,11 @@ def read_stored(path: Path) -> dict[Any, Any]:
     if not isinstance(stored, dict):
         raise RunDirectoryError(f"{path} holds no configuration; restore it, or train a new run elsewhere")
     return stored
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe at once, too, which otherwise waits until somebody writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def literal(value: Any) -> str:

@@ -7,14 +7,18 @@ MAX_BYTES = 16 * 2**20
 """Bytes of one response; of a program, those that it may send during a call."""
 
 
-async def bounded_response(response: Any) -> None:
-    """Let a response be read to `MAX_BYTES` alone, and only as it is: what is compressed could be of any length.
+class UnusableResponse(ValueError):
+    """A response that is not read, or not to its end."""
+
+
+async def bounded_response(response: Any, most: int = MAX_BYTES) -> None:
+    """Let a response be read to so many bytes alone, and only as it is: what is compressed could be of any length.
 
     Raises:
-        ValueError: it is compressed; when it is read: it is longer.
+        UnusableResponse: it is compressed; when it is read: it is longer.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise ValueError("the server compresses what it sends, and was asked not to")
+        raise UnusableResponse("the server compresses what it sends, and was asked not to")
     whole = response.stream
 
     class Bounded(type(whole)):  # type: ignore[misc]
@@ -22,11 +26,11 @@ async def bounded_response(response: Any) -> None:
             pass
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = MAX_BYTES
+            left = most
             async for part in whole:
                 left -= len(part)
                 if left < 0:
-                    raise ValueError(f"a response of the server has more than {MAX_BYTES} bytes")
+                    raise UnusableResponse(f"a response of the server has more than {most} bytes")
                 yield part
 
         async def aclose(self) -> None:

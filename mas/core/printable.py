@@ -20,8 +20,9 @@ def is_readable(text: str, longest: int) -> bool:
     return len(text) <= longest and all(character.isprintable() or character in "\n\t" for character in text)
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""C0 and C1 without tab and newline, and what turns the direction of writing."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 and C1 without tab and newline, what turns the direction of writing, and halves of characters, which no terminal
+can be sent."""
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,6 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -22,6 +21,8 @@ from mas.endpoint.errors import Refused
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+_FROM = re.compile(r"https?://(?P<host>\[[0-9a-f:.]+\]|[^\s/@?#:\\\[\]]+)(:[0-9]{1,5})?", re.IGNORECASE)
+"""An `Origin` header: a scheme, a host, a port, and nothing more."""
 _SHOWN = 100
 """Characters of a foreign name that an error repeats."""
 
@@ -122,10 +123,8 @@ def _shown(name: str, *, quoted: bool = True) -> str:
 
 def _origin_host(origin: str) -> str:
     """Empty for a page without one, such as a file's (`null`)."""
-    try:
-        return _plain(urlsplit(origin).hostname or "")
-    except ValueError:
-        return ""
+    found = _FROM.fullmatch(origin)
+    return "" if found is None else _plain(found["host"])
 
 
 def _without_port(host: str) -> str:

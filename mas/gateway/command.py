@@ -10,8 +10,9 @@ from rich.text import Text
 from mas.api.train import train_setup
 from mas.core.errors import ConfigError
 from mas.core.printable import printable
+from mas.observe.listener_options import AllowHost, Host, Port
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import FromStep, Host, Overrides, Port, configured, tell_stopped
+from mas.runs.overrides import FromStep, Overrides, configured, tell_stopped
 from mas.runs.resolve import with_tasks
 
 
@@ -19,6 +20,7 @@ def gateway(
     overrides: Overrides = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    allow_host: AllowHost = None,
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="an episode without a call for so long is given up")
     ] = 600.0,
@@ -49,7 +51,7 @@ def gateway(
             with_tasks(config, setup),
             listener,
             note=lambda text: console.print(Text(printable(text)), soft_wrap=True),
-            entrance=Entrance(key=key, hosts=known_hosts(host)),
+            entrance=Entrance(key=key, hosts=known_hosts(host, allow_host or [])),
             limits=GatewayLimits(idle_s=idle),
         )
         try:

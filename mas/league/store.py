@@ -67,6 +67,7 @@ _MEMBERS = Table(
     Column("notes", Text, nullable=False),
 )
 
+_UNREADABLE = (msgspec.DecodeError, ValueError, TypeError, RecursionError)
 _PATIENCE_S = 10
 """How long another process may keep a league busy."""
 
@@ -355,7 +356,7 @@ def _game_of(row: Row[Any]) -> PlayedGame | str:
             returns=msgspec.json.decode(row.returns, type=tuple[float, ...]),
             moves=msgspec.json.decode(row.moves, type=tuple[PlayedMove, ...]),
         )
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except _UNREADABLE as error:
         return str(error)
     if not len(game.players) == len(game.returns) > 0:
         return f"{len(game.players)} players and {len(game.returns)} returns"
@@ -368,7 +369,7 @@ def _member_of(row: RowMapping) -> LeagueMember:
         notes = msgspec.json.decode(row["notes"], type=dict[str, float])
         # Names of columns are a subclass of str here, which msgspec refuses.
         return msgspec.convert({**{str(name): value for name, value in row.items()}, "notes": notes}, LeagueMember)
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except _UNREADABLE as error:
         raise ConfigError(
             f"member {row['name']!r} of this league is damaged ({error}): restore the file from a copy; its "
             "tournaments can be read, as by mas league table"
@@ -379,7 +380,7 @@ def _terms_of(text: Any) -> dict[str, Any] | str:
     """Terms of a tournament, or why the text holds none."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except _UNREADABLE as error:
         return str(error)
     players = found.get("players")
     is_whole = isinstance(players, dict) and players and isinstance(found.get("game"), str)

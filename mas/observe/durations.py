@@ -78,8 +78,8 @@ class TimeLeft:
 
 
 def clock_time(seconds: float | None) -> str:
-    """`1:02:03`; `unknown` for None."""
-    if seconds is None:
+    """`1:02:03`; `unknown` for None and what is no finite number."""
+    if seconds is None or not math.isfinite(seconds):
         return "unknown"
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -260,12 +260,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """All whole lines of the file, oldest first; a missing file has none.
 
     Raises:
-        RunDirectoryError: a line other than the last does not parse, or has no integer `step`.
+        RunDirectoryError: a line other than the last does not parse, or has no integer `step`; the file cannot be read.
     """
-    if not path.exists():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error.strerror}. Restore the file from a copy.") from error
     lines = []
-    for number, line in whole_lines(path, path.read_bytes(), "Delete that line, or restore the file from a copy."):
+    for number, line in whole_lines(path, content, "Delete that line, or restore the file from a copy."):
         if not isinstance(line.get("step"), int):
             raise RunDirectoryError(f"Line {number} of {path} has no integer 'step'. Delete that line.")
         lines.append(line)
@@ -286,7 +290,7 @@ def whole_lines(path: Path, content: bytes, advice: str) -> Iterator[tuple[int, 
         try:
             if line:
                 yield number, msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if number == len(lines):
                 return
             raise RunDirectoryError(f"Line {number} of {path} is damaged ({error}). {advice}") from error

@@ -25,10 +25,11 @@ from mas.endpoint.address import bind, known_hosts, known_origins
 from mas.endpoint.client_keys import Entrance
 from mas.endpoint.server import on_signal
 from mas.league.games import STYLE, WORDS, LeagueWorld, full_options, open_world
+from mas.observe.listener_options import AllowHost, AllowOrigin, Host, Port
 from mas.observe.trust_option import Trust
 from mas.openenv.game import OfferedWorld
 from mas.person.seats import view_of
-from mas.runs.overrides import OVERRIDES_HELP, Host, Port, check_used
+from mas.runs.overrides import OVERRIDES_HELP, check_used
 from mas.runs.resolve import configured_scenario
 from mas.scenarios import find_scenario
 from mas.scenarios.bridges.packages import load_package
@@ -55,14 +56,8 @@ def openenv(
     idle: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="a session ends after so long without a message")
     ] = 600.0,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="a name that clients may ask it by, beside localhost and its address (may be repeated)"),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="an origin of web pages that may ask, such as https://app.example (may be repeated)"),
-    ] = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     trust: Trust = False,
 ) -> None:
     """Serve a scenario as an OpenEnv environment, a session for each seat, until Ctrl-C."""

@@ -77,12 +77,14 @@ class OpenEnvServer:
     def page(self, connection: ServerConnection, request: Request) -> Response | None:
         """What a request is answered with that begins no session; None: it begins one."""
         path = request.path.partition("?")[0]
-        headers = [(name.lower().encode(), value.encode()) for name, value in request.headers.raw_items()]
-        scope = {"type": "http", "headers": headers, "server": connection.local_address[:2]}
+        headers = [(_bytes(name.lower()), _bytes(value)) for name, value in request.headers.raw_items()]
+        asked = HttpRequest({"type": "http", "headers": headers, "server": connection.local_address[:2]})
         try:
-            check_host(HttpRequest(scope), self._entrance.hosts | self._entrance.origins)
+            if len(asked.headers.getlist("host")) > 1:
+                raise Refused(400, "a request names one host")
+            check_host(asked, self._entrance.hosts | self._entrance.origins)
             if path != "/health":
-                self._keys.client(request.headers.get("Authorization", ""))
+                self._keys.client(asked.headers.get("authorization", ""))
             if path == "/ws":
                 return None
             if path not in self._pages:
@@ -270,6 +272,11 @@ async def _while_connected(connection: ServerConnection, work: Coroutine[Any, An
         for one in (task, gone):
             one.cancel()
         await asyncio.wait((task, gone))
+
+
+def _bytes(header: str) -> bytes:
+    """As it was sent: `websockets` reads what is not ASCII as surrogates."""
+    return header.encode("ascii", "surrogateescape")
 
 
 def _json(status: int, content: Any, headers: dict[str, str]) -> Response:

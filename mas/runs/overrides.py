@@ -36,8 +36,6 @@ FromStep = Annotated[
     int | None,
     typer.Option("--from", min=0, metavar="STEP", help="go on from this checkpoint; later ones are deleted"),
 ]
-Host = Annotated[str, typer.Option(help="address to listen at; other machines need the key MAS_API_KEY")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")]
 JsonFile = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="write all of it there, too; -: print that and nothing else"),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mas.core.errors import SandboxError
+from mas.core.printable import printable
 from mas.sandbox.box import Sandbox
 from mas.sandbox.mechanism import MECHANISMS, Mechanism, probe
 from mas.sandbox.outcome import ProgramOutcome, SandboxLimits
@@ -56,8 +57,9 @@ def _text(file: Path) -> str:
 
 
 def _show(outcome: ProgramOutcome) -> None:
-    typer.echo(outcome.stdout, nl=False)
-    typer.echo(outcome.stderr, nl=False, err=True)
+    for stream, text in ((sys.stdout, outcome.stdout), (sys.stderr, outcome.stderr)):
+        stream.write(printable(text) if stream.isatty() else text)  # echo would leave colours out of a file
+        stream.flush()
     if outcome.status not in ("ok", "wrong"):
         typer.echo(f"{outcome.status} after {outcome.seconds:.2f} s", err=True)
     if outcome.status != "ok":

@@ -19,6 +19,7 @@ from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import END, MessageTokenizer, ModelLimits, check_unrestricted
+from mas.serving.remote_answers import check_adapter
 from mas.serving.remote_completions import SEEDS
 from mas.serving.remote_server import (
     NoSuchPath,
@@ -146,8 +147,10 @@ class ChatEngine:
         self, model: str, said: _Message | None, reason: str | None, adapter: AdapterRef | None
     ) -> Generation:
         """A text, or a piece of one (`reason` None: not the last)."""
-        ids = self.tokenizer.encode((said.content if said is not None else None) or "")
+        text = (said.content if said is not None else None) or ""
+        ids = self.tokenizer.encode(text.encode(errors="replace").decode())  # JSON can hold halves of characters
         is_cut = reason == "length"
+        check_adapter(adapter, model, self._server.options.url)
         if adapter is not None:
             self._adapters[adapter.name] = adapter
         return Generation(

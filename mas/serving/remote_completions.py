@@ -20,6 +20,7 @@ from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import ModelLimits, ModelText, check_unrestricted
+from mas.serving.remote_answers import check_adapter, check_generation, check_logprobs
 from mas.serving.remote_server import RemoteServer, adapters_of, choose_model, context_of, list_models, read
 
 _PATH = "/completions"
@@ -82,13 +83,15 @@ class Completions:
             UnknownAdapter: the server has no such model. EngineError: it did not finish the completion.
         """
         body = self._body(model, request, request.seeds[0]) | {"stream": True}
-        is_last = False
+        is_last, count = False, 0
         async with aclosing(self.server.stream(_PATH, body)) as events:
             async for event in events:
                 answer = read(event, CompletionAnswer, self.server)
                 if answer.choices and not is_last:
                     is_last = answer.choices[0].finish_reason is not None
-                    yield self._generation(request, answer, is_last=is_last)
+                    piece = self._generation(request, answer, is_last=is_last, before=count)
+                    count += len(piece.token_ids)
+                    yield piece
         if not is_last:
             raise EngineError(f"{self.server.options.url}{_PATH}: the stream ended before the completion did")
 
@@ -111,7 +114,9 @@ class Completions:
             entry is not None and token in entry for entry, token in zip(entries, completion_ids, strict=True)
         ):
             raise EngineError(f"{self.server.options.url}{_PATH} returned no prompt_logprobs of these tokens")
-        return tuple(entry[token].logprob for entry, token in zip(entries, completion_ids, strict=True) if entry)
+        scores = tuple(entry[token].logprob for entry, token in zip(entries, completion_ids, strict=True) if entry)
+        check_logprobs(scores, f"{self.server.options.url}{_PATH}")
+        return scores
 
     def _body(self, model: str, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling
@@ -130,7 +135,7 @@ class Completions:
             "return_token_ids": True,
         }
 
-    def _generation(self, request: Request, answer: CompletionAnswer, *, is_last: bool) -> Generation:
+    def _generation(self, request: Request, answer: CompletionAnswer, *, is_last: bool, before: int = 0) -> Generation:
         url = f"{self.server.options.url}{_PATH}"
         choice = answer.choices[0] if answer.choices else _CompletionChoice()
         ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs if choice.logprobs is not None else ()
@@ -144,7 +149,8 @@ class Completions:
             raise EngineError(f"{url} returned {len(values)} log-probabilities for {len(ids)} tokens")
         is_stopped = bool(ids) and ids[-1] in request.sampling.stop
         finish = "" if not is_last else "stop" if is_stopped else "length"
-        return Generation(token_ids=ids, logprobs=values, finish=finish, adapter=answer.adapter)
+        made = Generation(token_ids=ids, logprobs=values, finish=finish, adapter=answer.adapter)
+        return check_generation(made, request, self.limits, url, before)
 
 
 class OpenAIEngine:
@@ -256,6 +262,7 @@ class OpenAIEngine:
 
     def _signed(self, generation: Generation, model: str) -> Generation:
         """With the version that made it: the one that the server says, else the one that it listed."""
+        check_adapter(generation.adapter, model, self._server.options.url)
         if generation.adapter is not None:
             self._adapters[generation.adapter.name] = generation.adapter
             return generation

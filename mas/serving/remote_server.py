@@ -29,10 +29,14 @@ from openai import (
 from mas.config.servers import ServerOptions
 from mas.core.engine import AdapterRef
 from mas.core.errors import ConfigError, EngineError, EngineLost, UnknownAdapter
+from mas.core.http_bounds import UnusableResponse
 from mas.core.naming import did_you_mean
+from mas.serving.remote_answers import IDENTITY, bounded_client
 
 T = TypeVar("T")
 _CONNECT_S = 10.0
+_MOVED, _WRONG = 300, 400
+"""The lowest HTTP status of redirects, and the one behind them."""
 _SERVERS_FAULT = 500
 """The lowest HTTP status of errors that are the server's."""
 _LONGEST = 500
@@ -63,11 +67,17 @@ class RemoteServer:
             admin_api_key="",
             timeout=Timeout(options.timeout_s, connect=min(options.timeout_s, _CONNECT_S)),
             max_retries=options.retries,
+            http_client=bounded_client(),
         )
         authorization = f"Bearer {self._key}" if self._key else Omit()
         # the client would fill each of these from variables that were set for another server
         self._send: RequestOptions = {
-            "headers": {"Authorization": authorization, "OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+            "headers": {
+                **IDENTITY,
+                "Authorization": authorization,
+                "OpenAI-Organization": Omit(),
+                "OpenAI-Project": Omit(),
+            }
         }
         self._places = asyncio.Semaphore(options.concurrency)
         per_minute = options.requests_per_minute
@@ -124,6 +134,8 @@ class RemoteServer:
             return error.status_code >= _SERVERS_FAULT
         except (APIError, TimeoutError):
             return True
+        except (ValueError, RecursionError):  # it answers, in whatever form
+            return False
         return False
 
     async def close(self) -> None:
@@ -155,11 +167,15 @@ class RemoteServer:
             raise self._refused(path, error) from None
         except APIError as error:  # an error event in a stream
             raise EngineError(f"{url}: the server broke off: {self._clean(error.body or error.message)}") from None
+        except (UnusableResponse, RecursionError) as error:
+            raise EngineError(f"{url} answers with something that is not read: {self._clean(error)}") from None
         except ValueError as error:
             raise EngineError(f"{url} answers with something that is not JSON: {self._clean(error)}") from None
 
-    def _unreached(self, url: str, error: APIConnectionError) -> EngineLost:
+    def _unreached(self, url: str, error: APIConnectionError) -> EngineError:
         cause = error.__cause__
+        if isinstance(cause, UnusableResponse):
+            return EngineError(f"{url} answers with something that is not read: {cause}")
         why = self._clean(f"{type(cause).__name__}: {cause}" if cause is not None else error.message)
         return EngineLost(
             f"no connection to {url}, or it broke ({why}; {_tries(error)}). Is a server running there? Start it, or "
@@ -170,6 +186,12 @@ class RemoteServer:
         url, status = f"{self.options.url}{path}", error.status_code
         body = error.body if isinstance(error.body, dict) else {}
         said = self._clean(body.get("message") or body.get("detail") or error.body or "no message")
+        if _MOVED <= status < _WRONG:
+            place = self._clean(error.response.headers.get("location", ""))
+            return EngineError(
+                f"{url} leads to another address ({status}), {place!r}, where nothing is sent: set {self.place}.url to "
+                "the address that answers by itself"
+            )
         if status in (401, 403):
             return EngineError(f"{url} refuses access ({status}): {said}. {self._whose_key()}")
         if status == 404 and (path == "/models" or said in ("Not Found", "no message")):

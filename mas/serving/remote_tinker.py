@@ -24,6 +24,7 @@ from mas.core.errors import ConfigError, EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import ModelText, check_unrestricted
+from mas.serving.remote_answers import check_generation, check_logprobs
 from mas.serving.remote_server import key_of
 
 T = TypeVar("T")
@@ -147,12 +148,13 @@ class TinkerEngine:
         logprobs = drawn.logprobs or ()
         if len(logprobs) != len(drawn.tokens):
             raise EngineError(f"{self.url}: {len(logprobs)} log-probabilities for {len(drawn.tokens)} tokens")
-        return Generation(
+        made = Generation(
             token_ids=tuple(drawn.tokens),
             logprobs=tuple(min(value, 0.0) for value in logprobs),
             finish="stop" if drawn.stop_reason == "stop" else "length",
             adapter=ref,
         )
+        return check_generation(made, request, self._limits, self.url)
 
     async def stream(self, request: Request) -> AsyncGenerator[Generation]:
         """As in the contract, in one piece."""
@@ -171,6 +173,7 @@ class TinkerEngine:
             scores = [value for value in found[len(prompt_ids) :] if value is not None]
             if len(scores) != len(completion_ids):
                 raise EngineError(f"{self.url} scored {len(scores)} of {len(completion_ids)} tokens")
+            check_logprobs(scores, self.url)
             return tuple(scores)
 
     async def close(self) -> None:

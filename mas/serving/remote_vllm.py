@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ import msgspec
 
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Generation, Request
-from mas.core.errors import ConfigError, EngineError, EngineLost, UnknownAdapter
+from mas.core.errors import ConfigError, EngineError, EngineLost, NotServed, UnknownAdapter
 from mas.serving.adapter_files import VersionFiles
 from mas.serving.in_flight import InFlight
 from mas.serving.model import BaseModel
@@ -38,7 +39,8 @@ _ALWAYS = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 class RemoteVllmEngine:
     """Satisfies `mas.core.engine.Engine`. Made by `start`.
 
-    A server that was started anew and has forgotten a version is given it again, and the request is sent once more. As
+    A server that was started anew and has forgotten a version is given it again, and passes its canary again; then the
+    request is sent once more. As
     one of several replicas it counts as lost instead: it is to get all versions and to pass the canary first.
     """
 
@@ -147,9 +149,12 @@ class RemoteVllmEngine:
         self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
     ) -> tuple[float, ...]:
         self._completions.limits.check_score(prompt_ids, completion_ids)
+        return await self._kept(version, lambda model: self._score(model, prompt_ids, completion_ids))
+
+    async def _score(self, model: str, prompt_ids: Sequence[int], completion_ids: Sequence[int]) -> tuple[float, ...]:
         # vLLM's CPU build (0.32) ends where it scores several prompts under adapters in one pass.
         async with self._scoring:
-            return await self._kept(version, lambda model: self._completions.score(model, prompt_ids, completion_ids))
+            return await self._completions.score(model, prompt_ids, completion_ids)
 
     async def restart(self) -> None:
         """Wait until the server answers again, for `timeout_s` at most.
@@ -194,10 +199,11 @@ class RemoteVllmEngine:
             await self._alive(self._server.post("/unload_lora_adapter", body, is_json=False))
 
     async def _kept(self, version: AdapterVersion | None, call: Callable[[str], Awaitable[T]]) -> T:
-        """The result of a call under a version; a server that has forgotten it is given it again, once.
+        """The result of a call under a version; a server that has forgotten it is given it again, once, and passes the
+        canary once more: it may have come back with another base.
 
         Raises:
-            EngineLost: the server is gone, or, of a replica, has forgotten it.
+            EngineLost: the server is gone, or, of a replica, has forgotten it. NotServed: it computes something else.
         """
         model = self._name(version)
         with suppress(UnknownAdapter):
@@ -207,7 +213,16 @@ class RemoteVllmEngine:
         async with self._reloading:
             if model not in [served.id for served in await list_models(self._server)]:
                 await self.load(version or self._bare)
+                if version is not None:
+                    await self._prove(version)
         return await self._alive(call(model))
+
+    async def _prove(self, version: AdapterVersion) -> None:
+        try:
+            await self.store.prove(self._server.options.url, _Reloaded(self), version)
+        except NotServed:
+            await self._forget(version)  # whoever asks next must find this out, too
+            raise
 
     async def _alive(self, answer: Awaitable[T]) -> T:
         """The answer of a server that is alive.
@@ -228,6 +243,22 @@ class RemoteVllmEngine:
         """What the server knows a version by: unique among this run and all others."""
         version = version or self._bare
         return f"{version.ref}-{self._run}-{version.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reloaded:
+    """A server as the canary sees it while a version is loaded into it again: whatever it forgets now is an error."""
+
+    engine: RemoteVllmEngine
+
+    @property
+    def dtype(self) -> str:
+        return self.engine.dtype
+
+    async def score_version(
+        self, version: AdapterVersion | None, prompt_ids: Sequence[int], completion_ids: Sequence[int]
+    ) -> tuple[float, ...]:
+        return await self.engine._score(self.engine._name(version), prompt_ids, completion_ids)
 
 
 def _signed(generation: Generation, version: AdapterVersion | None) -> Generation:

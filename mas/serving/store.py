@@ -154,14 +154,16 @@ class AdapterStore:
         ]
         return max(await together(checks, "canary-part"), key=lambda gaps: gaps[0] or 0.0)
 
-    async def prove(self, name: str, part: Scorer) -> None:
-        """Have a part of the engine that was started again pass the canary of every current version once more, as far
-        as there were probes.
+    async def prove(self, name: str, part: Scorer, version: AdapterVersion | None = None) -> None:
+        """Have a part of the engine that was started again pass the canary of a version once more, None: of every
+        current one, as far as there were probes.
 
         Raises:
             NotServed: it computes something else.
         """
         entries = [held.kept[held.current] for held in self._names.values()]
+        if version is not None:
+            entries = [one for held in self._names.values() for one in held.kept.values() if one.version is version]
         checks = [canary(part, entry.version, None, entry.probes, entry.allowed, name) for entry in entries]
         await together(checks, "canary-again")
 

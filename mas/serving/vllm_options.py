@@ -40,8 +40,10 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "GLOO_SOCKET_IFNAME": "lo",
 }
-"""Set unless the user has: no telemetry, no flood of messages, a small cache on CPUs."""
+"""Set unless the user has: no telemetry, no flood of messages, a small cache on CPUs, and groups of processes (of one,
+too) that listen at the loopback interface: gloo otherwise takes the address that the machine's name leads to."""
 CPU_LORA = f"{CpuLora.__module__}.{CpuLora.__name__}"
 """vLLM's `worker_extension_cls` where mas adds the adapters."""
 _log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from mas.core.errors import RunDirectoryError
+from mas.observe.listener_options import AllowHost, Host, Port
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import Host, Port
 
 _USUAL = (Path("runs"), Path("league.db"))
 
@@ -23,6 +23,7 @@ def studio(
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8300,
+    allow_host: AllowHost = None,
     trust: Trust = False,
     play: Annotated[
         bool, typer.Option("--play", help="people may play against players of leagues, which --serve allows, too")
@@ -46,4 +47,4 @@ def studio(
     with bind(host, port, has_key=key is not None) as listener:
         from mas.studio.app import serve
 
-        serve(places or _USUAL, listener, known_hosts(host), key, served, plays=play)
+        serve(places or _USUAL, listener, known_hosts(host, allow_host or []), key, served, plays=play)

@@ -63,6 +63,7 @@ class StudioRun:
         try:
             path = self.file(CONFIG_FILE)
             if self._config[0] != (state := _state(path)):
+                self._config = (state, {})  # what cannot be read is not read again, which may take seconds
                 self._config = (state, read_stored(path))
         except (OSError, MasError):
             return {}

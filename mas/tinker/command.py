@@ -11,8 +11,9 @@ from rich.text import Text
 
 from mas.core.errors import ConfigError, MissingPackage
 from mas.core.printable import printable
+from mas.observe.listener_options import AllowHost, Host, Port
 from mas.observe.trust_option import Trust
-from mas.runs.overrides import Host, Overrides, Port, configured, tell_loading
+from mas.runs.overrides import Overrides, configured, tell_loading
 from mas.training.setup import Setup
 
 _PREFIX = "tml-"
@@ -23,6 +24,7 @@ def tinker(
     overrides: Overrides = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    allow_host: AllowHost = None,
     models: Annotated[int, typer.Option(min=1, max=1024, help="models that are trained at the same time")] = 16,
     samplers: Annotated[int, typer.Option(min=1, max=4096, help="sets of weights held for sampling")] = 32,
     idle: Annotated[
@@ -60,7 +62,7 @@ def tinker(
             listener,
             console,
             options=config.learner,
-            entrance=Entrance(key=key, hosts=known_hosts(host)),
+            entrance=Entrance(key=key, hosts=known_hosts(host, allow_host or [])),
             limits=TinkerLimits(models=models, samplers=samplers, idle_s=idle),
         )
 

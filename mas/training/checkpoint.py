@@ -127,7 +127,7 @@ def verify_checkpoint(path: Path) -> Progress:
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != wanted:
                 raise CheckpointError(f"checkpoint {path} is corrupt: {name} is not what was written; {_advice(path)}")
         return msgspec.convert(json.loads((path / "state.json").read_text()), Progress)
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         if not path.exists():
             gone = "is gone: a run that trains keeps only its newest checkpoints; do it again to read the newest one"
             raise CheckpointError(f"checkpoint {path} {gone}") from error

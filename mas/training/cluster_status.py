@@ -78,5 +78,5 @@ def read_status(run: Path) -> ClusterStatus:
         ) from None
     except OSError as error:
         raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{path} is no status of a cluster ({error}): the next training replaces it") from error

@@ -53,7 +53,7 @@ def read_published(run: Path) -> Published | None:
         return msgspec.json.decode((run / PUBLISHED).read_bytes(), type=Published)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{run / PUBLISHED} cannot be read: {error}") from error
 
 

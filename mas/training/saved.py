@@ -139,7 +139,7 @@ def saved_at_tinker(checkpoint: Path, kind: Literal["state", "sampler"]) -> dict
     try:
         places = json.loads((checkpoint / TINKER_FILE).read_bytes())
         return {str(name): str(own[kind]) for name, own in places.items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{checkpoint / TINKER_FILE} has no paths of a Tinker service: {error}") from error
 
 

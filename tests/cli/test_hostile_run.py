@@ -1,6 +1,7 @@
 """A run directory from somebody else, given to every command that reads runs: no connection, no key, no import."""
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -154,6 +155,15 @@ def test_links_out_of_a_run_are_not_followed(mas: Mas, evil: Path, tmp_path: Pat
     assert (ran.code, "in place of spans.jsonl   (a symbolic link)" in ran.err) == (2, True), ran
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("words", [("run",), ("eval",), ("report",), ("export",), ("cluster", "status")], ids=" ".join)
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(mas: Mas, evil: Path, words: tuple[str, ...]) -> None:
+    (evil / "config.yaml").unlink()
+    os.mkfifo(evil / "config.yaml")
+    ran = mas(*words, str(evil))
+    assert (ran.code, "config.yaml is neither a file nor a directory" in ran.err) == (2, True), ran
+
+
 def test_a_run_that_goes_on_writes_through_no_link(
     mas: Mas, tmp_path: Path, small_overrides: tuple[str, ...], base_for: Any
 ) -> None:
@@ -190,6 +200,25 @@ def test_a_manifest_reads_no_file_outside_its_checkpoint(tmp_path: Path, name: s
 
     (tmp_path / "manifest.json").write_text(json.dumps({name: "0" * 64}))
     with pytest.raises(CheckpointError, match="outside of it"):
+        verify_checkpoint(tmp_path)
+
+
+STATE = {"step": 1, "cost": {}, "optimiser_steps": 1, "versions": {"a": 1}, "success": 0.5}
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["[1]", "7", "[" * 100_000, "null", *(json.dumps({**STATE, key: "x"}) for key in STATE), json.dumps({"step": 1})],
+)
+def test_a_checkpoint_whose_state_is_of_another_form_is_corrupt(tmp_path: Path, state: str) -> None:
+    from mas.core.errors import CheckpointError
+    from mas.training.checkpoint import verify_checkpoint
+
+    (tmp_path / "state.json").write_text(json.dumps(STATE))
+    (tmp_path / "manifest.json").write_text("{}")
+    assert verify_checkpoint(tmp_path).versions == {"a": 1}
+    (tmp_path / "state.json").write_text(state)
+    with pytest.raises(CheckpointError, match=f"checkpoint {tmp_path} is corrupt"):
         verify_checkpoint(tmp_path)
 
 
@@ -241,7 +270,7 @@ def test_a_model_brings_no_code_and_no_pickles(tmp_path: Path, base_for: Any) ->
 
 
 def test_a_terminal_obeys_no_text_of_a_model() -> None:
-    assert printable("a\x1b]52;c;x\x07\tb\n\x9b2J\u202ec") == "a\\x1b]52;c;x\\x07\tb\n\\x9b2J\\u202ec"
+    assert printable("a\x1b]52;c;x\x07\tb\n\x9b2J\u202ec\ud800") == "a\\x1b]52;c;x\\x07\tb\n\\x9b2J\\u202ec\\ud800"
 
 
 def test_an_error_prints_no_control_characters(mas: Mas, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import httpx
 import pytest
 from clients import HELLO, client, echo, offer, problem
 
+from mas.cli import CommandsByName
 from mas.core.errors import ConfigError
 from mas.endpoint import build_app, known_hosts, running
 from mas.endpoint.client_keys import Entrance
@@ -45,7 +46,10 @@ async def test_more_names_are_answered_to_if_it_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "https://evil.example:8000", "null", "http://127.0.0.1.evil.example", "http://[", ""],
+    [
+        *("http://evil.example", "https://evil.example:8000", "null", "http://127.0.0.1.evil.example", "http://[", ""),
+        *("http://evil.example\\@localhost/", "http://evil.example#@localhost", "other-extension://localhost"),
+    ],
 )
 async def test_web_pages_of_others_are_not_answered(origin: str) -> None:
     async with client(build_app(offer(echo()))) as asking:
@@ -71,3 +75,12 @@ async def test_a_long_foreign_name_is_not_repeated_whole() -> None:
     async with client(build_app(offer(echo()))) as asking:
         error = problem(await asking.get("/health", headers={"Host": "e" * 5000}), 421)
     assert len(error["message"]) < 500
+
+
+def test_every_command_that_listens_takes_the_names_that_its_errors_tell_to_allow() -> None:
+    options = {
+        name: {word for one in command.params for word in one.opts} for name, command in CommandsByName().items()
+    }
+    listening = {name for name, words in options.items() if "--host" in words and name != "broker"}
+    assert listening == {"serve", "studio", "gateway", "tinker", "openenv"}
+    assert all("--allow-host" in options[name] for name in listening)

@@ -27,6 +27,15 @@ def test_a_queue_is_a_player() -> None:
     assert wanted <= set(dir(EpisodeQueue))
 
 
+async def test_other_hosts_and_pages_of_others_get_no_episode() -> None:
+    async with open_gateway() as gate:
+        for path in ("/v1/episodes", "/v1/episodes/x/end", "/episodes/x/v1/chat/completions"):
+            problem(await gate.http.post(path, headers={"Host": "evil.example"}), 421)
+            for origin in ("http://evil.example", "null"):
+                problem(await gate.http.post(path, headers={"Origin": origin}), 403)
+        assert await gate.lease() == {"object": "wait"}
+
+
 async def test_a_turn_has_what_was_drawn_and_nothing_is_tokenized_again() -> None:
     async with open_gateway() as gate:
         playing, told = gate.play(1), []

@@ -130,6 +130,13 @@ def test_what_is_not_yaml_or_no_mapping_is_refused(tmp_path: Path) -> None:
         load_team(written(tmp_path, "- a"))
 
 
+@pytest.mark.timeout(30)
+def test_aliases_that_stand_for_gigabytes_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{','.join([f'*a{n}'] * 10)}]" for n in range(9))]
+    with pytest.raises(GraphError, match="is not YAML: its aliases stand for more than 2,097,152 values"):
+        load_team(written(tmp_path, "\n".join(lines)))
+
+
 def test_a_key_written_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="'output' is written twice"):
         load_team(written(tmp_path, "name: t\noutput: a\noutput: b\n"))

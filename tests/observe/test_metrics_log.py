@@ -63,6 +63,14 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) 
     path.write_text('{"reward":1}\n')
     with pytest.raises(RunDirectoryError, match="no integer 'step'"):
         read_metrics(path)
+    path.write_text('{"a":' * 100_000 + "\n" + '{"step":1}\n')
+    with pytest.raises(RunDirectoryError, match=r"Line 1 of .*metrics\.jsonl is damaged"):
+        read_metrics(path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=f"{tmp_path} cannot be read: Is a directory"):
+        read_metrics(tmp_path)
 
 
 def test_steps_after_the_checkpoint_are_dropped_and_the_log_goes_on(tmp_path: Path) -> None:

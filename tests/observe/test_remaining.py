@@ -60,7 +60,7 @@ def test_only_the_last_twenty_steps_count() -> None:
 
 
 def test_times_are_as_exact_as_they_deserve() -> None:
-    assert [clock_time(one) for one in (None, 59.9, 3723.0)] == ["unknown", "0:00:59", "1:02:03"]
+    assert [clock_time(one) for one in (None, float("inf"), 59.9, 3723.0)] == [*["unknown"] * 2, "0:00:59", "1:02:03"]
     assert [rough_time(one) for one in (0.2, 89.5, 90.0, 5399.0, 5400.0)] == [
         "1 s", "90 s", "2 min", "1 h 30 min", "1 h 30 min",
     ]  # fmt: skip

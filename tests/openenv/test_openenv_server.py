@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -291,6 +292,15 @@ def page(address: str, path: str, **headers: str) -> tuple[int, dict[str, Any]]:
         connection.close()
 
 
+def status_of(address: str, request: bytes) -> bytes:
+    """The first line of the answer to a request as it stands."""
+    place = urlsplit(address)
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=10) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as answer:
+            return answer.readline().strip()
+
+
 async def test_pages_say_what_is_served_and_strangers_are_sent_away() -> None:
     async with openenv_server(RELAY, entrance=Entrance(key="s3cret")) as address:
 
@@ -308,6 +318,9 @@ async def test_pages_say_what_is_served_and_strangers_are_sent_away() -> None:
         assert (await get("/docs", **own))[0] == 404
         assert (await get("/schema", Host="evil.example", **own))[0] == 421
         assert (await get("/schema", Origin="https://evil.example", **own))[0] == 403
+        assert (await get("/schema", Authorization="Bearer s3cr\xe9t"))[0] == 401
+        twice = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+        assert (await asyncio.to_thread(status_of, address, twice)) == b"HTTP/1.1 400 Bad Request"
         url = address.replace("http", "ws") + "/ws"
         for headers in ({}, {"Authorization": "Bearer other"}):
             with pytest.raises(InvalidStatus):

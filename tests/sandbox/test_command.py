@@ -33,6 +33,25 @@ def test_a_file_runs_with_its_input_and_ends_as_it_likes(
         assert (ran.code, ran.out, ran.err) == (code, "read\n", "")
 
 
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, StringIO])
+def test_a_terminal_obeys_no_program_and_a_file_has_what_it_wrote(
+    mas: Mas, walls: Mechanism, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[StringIO]
+) -> None:
+    said, path = "\x1b[31mred\x1b]52;c;aGk=\x07\tend\n", tmp_path / "program.py"
+    path.write_text(f"import sys\nfor stream in (sys.stdout, sys.stderr): stream.write({said!r})")
+    streams = {name: kind() for name in ("stdout", "stderr")}
+    for name, stream in {"stdin": StringIO(), **streams}.items():
+        monkeypatch.setattr(sys, name, stream)
+    assert mas("sandbox", str(path), "--walls", walls).code == 0
+    shown = "\\x1b[31mred\\x1b]52;c;aGk=\\x07\tend\n" if kind is Terminal else said
+    assert [stream.getvalue() for stream in streams.values()] == [shown, shown]
+
+
 def test_a_file_that_takes_too_long_says_so(
     mas: Mas, walls: Mechanism, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

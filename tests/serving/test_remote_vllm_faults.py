@@ -17,8 +17,9 @@ from starlette.routing import Route
 import mas.serving.remote_vllm
 from mas.config.servers import RemoteOptions
 from mas.core.engine import AdapterRef, Request, Sampling
-from mas.core.errors import EngineError, TrainingError
+from mas.core.errors import EngineError, NotServed, TrainingError
 from mas.serving.model import BaseModel
+from mas.serving.publication import Probe
 from mas.serving.remote_vllm import RemoteVllmEngine
 from mas.serving.replicated_engine import ReplicatedEngine
 from mas.training.engines import start_servers
@@ -28,8 +29,9 @@ ASK = Request(prompt_ids=(5, 6), sampling=Sampling(max_tokens=1), seeds=(1, 2, 3
 
 class StandIn:
     """Answers like `vllm serve`. `loses`: so many answers to loading are lost, though the adapter is loaded.
-    `most_scored`: how many texts it was asked to score at the same time, at most. `dies_for`: its engine process is
-    gone, so that it only lists its models, until it was asked so many times for its health and begins anew."""
+    `logprob`: of every token that is scored. `most_scored`: how many texts it was asked to score at the same time, at
+    most. `dies_for`: its engine process is gone, so that it only lists its models, until it was asked so many times for
+    its health and begins anew."""
 
     def __init__(self, *, loads: bool = True, loses: int = 0) -> None:
         self.paths: dict[str, Path] = {}
@@ -37,6 +39,7 @@ class StandIn:
         self.asked: list[str] = []
         self.loses = loses
         self.scoring = self.most_scored = self.dies_for = 0
+        self.logprob = -1.0
         routes = [Route("/v1/models", self.models), Route("/v1/completions", self.complete, methods=["POST"])]
         routes.append(Route("/health", self.health))
         if loads:
@@ -92,7 +95,7 @@ class StandIn:
         for _ in range(100):  # the others' requests come in meanwhile
             await asyncio.sleep(0)
         self.scoring -= 1
-        scored = [None, *({str(token): {"logprob": -1.0}} for token in ids[1:])]
+        scored = [None, *({str(token): {"logprob": self.logprob}} for token in ids[1:])]
         return JSONResponse({"choices": [{"token_ids": [8], "logprobs": None, "prompt_logprobs": scored}]})
 
     def problem(self, status: int, message: str) -> Response:
@@ -155,6 +158,25 @@ async def test_what_a_server_has_forgotten_is_loaded_again_once(base: BaseModel)
         server.paths.clear()
         assert len(await engine.generate(ASK)) == 3
         assert len(server.loaded) == 3  # the bare base, the version, the version again
+        await engine.close()
+
+
+async def test_a_server_that_comes_back_with_another_base_is_not_asked(base: BaseModel) -> None:
+    server, probe = StandIn(), Probe((5, 6), (7, 8), (-1.0, -1.0))
+    async with served(server.app) as url:
+        engine = await RemoteVllmEngine.start(base, RemoteOptions(url=url))
+        await engine.store.publish("a", loud_adapter(base, 1), probes=(probe,))
+        server.paths.clear()
+        assert len(await engine.generate(ASK)) == 3
+        assert await engine.score((5, 6), (7,), "a") == (-1.0,)
+        for _ in range(2):
+            server.paths.clear()
+            server.logprob, asked = -3.0, len(server.asked)
+            with pytest.raises(NotServed, match=rf"a@0 is not served as it was trained: {url}'s log-prob.* by 2 nats"):
+                await engine.generate(ASK)
+            assert len(server.asked) - asked <= 4  # the three that found it forgotten, and the probe
+            with pytest.raises(NotServed):
+                await engine.score((5, 6), (7,), "a")
         await engine.close()
 
 

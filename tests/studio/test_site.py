@@ -10,6 +10,8 @@ import pytest
 import yaml
 from studio_site import studio_over, watched_page
 
+from mas.config.plain_values import read_stored
+from mas.studio import runs
 from mas.studio.runs import Runs
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b[31m\u202e'\"&"
@@ -123,3 +125,20 @@ async def test_a_run_that_cannot_be_read_does_not_hide_the_others(finished_run: 
             assert (await client.get(f"/runs/{runs[name].key}")).status_code == code
         assert "root:" not in (await client.get(f"/runs/{runs['link'].key}/metrics.csv")).text
         assert "1 line of metrics.jsonl could not be read" in (await client.get(f"/runs/{runs['torn'].key}")).text
+
+
+async def test_a_configuration_that_cannot_be_read_is_tried_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Path] = []
+
+    def read(path: Path) -> dict[Any, Any]:
+        tried.append(path)
+        return read_stored(path)
+
+    monkeypatch.setattr(runs, "read_stored", read)
+    (tmp_path / "config.yaml").write_text("[" * 5000)
+    run = runs.StudioRun(tmp_path, "run")
+    assert [run.option("train.steps"), run.config, len(tried)] == [None, {}, 1]
+    (tmp_path / "config.yaml").write_text("train: {steps: 3}")
+    assert [run.option("train.steps"), run.option("train.steps"), len(tried)] == [3, 3, 2]

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from conftest import Ran
 from started import COMMAND, greeting_of
@@ -14,7 +15,7 @@ from started import COMMAND, greeting_of
 
 def test_the_command_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     studio = subprocess.Popen(
-        [*COMMAND, "studio", str(tmp_path), "--port", "0"],
+        [*COMMAND, "studio", str(tmp_path), "--port", "0", "--allow-host", "box.example"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -23,6 +24,9 @@ def test_the_command_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_path: Pat
     try:
         greeting = greeting_of(studio)
         assert "studio of 0 runs: http://127.0.0.1:" in greeting
+        with httpx.Client(base_url=greeting.split()[4]) as asking:
+            named = [asking.get("/", headers={"Host": name}).status_code for name in ("box.example", "evil.example")]
+        assert named == [200, 421]
         studio.send_signal(signal.SIGINT)
         _, errors = studio.communicate(timeout=60)
     finally:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import tinker
 from conftest import BaseFor, Ran
@@ -23,12 +24,15 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tinker" / "digits.py"
 def test_the_command_serves_until_it_is_interrupted_and_needs_its_key(base: BaseModel, tmp_path: Path) -> None:
     key = "tml-s3cret-of-the-command"
     words = [*COMMAND, "tinker", f"model.path={base.name}", f"run_dir={tmp_path / 'run'}", "--port", "0"]
+    words += ["--allow-host", "box.example"]
     environment = {**os.environ, "MAS_API_KEY": key}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, **pipes, text=True, env=environment) as process:  # type: ignore[call-overload]
         try:
             found = re.search(r"http://127\.0\.0\.1:\d+", greeting := greeting_of(process))
             assert found, greeting
+            for name, status in (("box.example", 200), ("evil.example", 421)):
+                assert httpx.get(f"{found[0]}/api/v1/healthz", headers={"Host": name}).status_code == status
             with tinker.ServiceClient(base_url=found[0], api_key=key) as client:
                 training = client.create_lora_training_client(base.name, rank=2).result()
                 path = training.save_state("kept").result().path
