@@ -65,7 +65,7 @@ def test_what_a_step_does_not_report_is_not_shown_from_the_step_before(clock: Cl
             progress.update(step, {"success": 0.25}, 10.0)
     assert stream.getvalue().splitlines()[1:] == [
         "step 1/3  reward 0.500  solver failures 0.900  left 0:00:10",
-        "step 2/3  reward 0.500  success 0.250  left 0:00:10",  # of the evaluation after step 1: it stays until the next
+        "step 2/3  reward 0.500  success 0.250  left 0:00:10",  # success: of step 1's evaluation
     ]
 
 
