@@ -140,7 +140,7 @@ def test_options_of_an_algorithm_without_any_are_refused() -> None:
     [
         ("mine.py", None, "there is no file"),
         ("mine.py", "1 / 0", "cannot be imported: ZeroDivisionError"),
-        ("mine.py", "x = 1", "has no algorithm\. One is made by .*own_algorithm"),
+        ("mine.py", "x = 1", r"has no algorithm\. One is made by .*own_algorithm"),
         ("mine.py:one", PLAIN, None),
         ("mine.py:on", PLAIN, "no algorithm 'on'. Did you mean 'one'"),
         ("mine.py", f"{PLAIN}two = one\n", r"has 2 algorithms; write one of .*:one, .*:two"),
