@@ -59,9 +59,9 @@ def find_algorithm(name: str) -> Algorithm[Any]:
         return found[attribute]
     if attribute or not found:
         wanted = f"no algorithm {attribute!r}" if attribute else "no algorithm"
+        possible = f" {did_you_mean(attribute, found)}" if found else ""
         raise ConfigError(
-            f"{what}: {path} has {wanted}. {did_you_mean(attribute, found)} "
-            "One is made by mas.algorithms.Algorithm: see docs/own_algorithm.md"
+            f"{what}: {path} has {wanted}.{possible} One is made by mas.algorithms.Algorithm: see docs/own_algorithm.md"
         )
     if len(found) > 1:
         raise ConfigError(f"{what}: {path} has {len(found)} algorithms; write one of {_places(path, found)}")

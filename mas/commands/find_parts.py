@@ -51,6 +51,13 @@ def find_parts(words: Sequence[str]) -> list[Part]:
 
 
 def _named(word: str) -> list[Part]:
+    kinds: Mapping[Kind, Sequence[str]] = {
+        "scenario": scenario_names(),
+        "algorithm": [*SHIPPED, *installed_algorithms()],
+        "role": list(BUILT_IN),
+    }
+    if known := [Part(kind, word) for kind, names in kinds.items() if word in names]:
+        return known  # before a folder of that name, in which a scenario of one's own is often kept
     if Path(word).is_dir():
         found = [part for path in sorted(Path(word).iterdir()) for part in _in_folder(path)]
         if not found:
@@ -65,13 +72,6 @@ def _named(word: str) -> list[Part]:
         return [Part("team", word)]
     if is_code(word):
         return _in_code(word)
-    kinds: Mapping[Kind, Sequence[str]] = {
-        "scenario": scenario_names(),
-        "algorithm": [*SHIPPED, *installed_algorithms()],
-        "role": list(BUILT_IN),
-    }
-    if found := [Part(kind, word) for kind, names in kinds.items() if word in names]:
-        return found
     near = get_close_matches(word, [name for names in kinds.values() for name in names], n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ConfigError(

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,8 +55,7 @@ class CustomAlgorithm:
             TrainingError: the user's function raised.
         """
         own = self.algorithm.sampler
-        made: Callable[..., Any] | None = None if own is None else self._called("sampler", own)
-        return made
+        return None if own is None else partial(self._sampler, self._called("sampler", own))
 
     def update(self, learner: Any, algorithm: AlgorithmOptions) -> Any | None:
         """The update; None: `algorithm.update` says.
@@ -79,13 +80,37 @@ class CustomAlgorithm:
             raise TrainingError(f"{source} returned {wrong[0]}: an advantage must be a finite number")
         return values
 
+    def _sampler(self, made: Callable[..., Any], *arguments: Any) -> Any:
+        """The sampler of a task, from what the user's function returned."""
+        source = f"sampler of algorithm {self.name!r}"
+        try:
+            sampler = made(*arguments)
+        except TypeError as error:
+            raise TrainingError(
+                f"{source} must return what is called with the fields of "
+                f"mas.training.sampling.sampler.Sampler in their order, as a class derived from it: {error}"
+            ) from error
+        if not callable(getattr(sampler, "sample", None)):
+            raise TrainingError(
+                f"{source} makes {type(sampler).__name__!r}, which has no `sample`: derive a class from ParallelSampler"
+            )
+        return sampler
+
     def _called(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments, self.options)
         except MasError:
             raise
         except Exception as error:  # a user's code
-            raise TrainingError(f"{part} of algorithm {self.name!r} raised {type(error).__name__}: {error}") from error
+            what = f"{type(error).__name__}: {error}{_line_of(error, function)}"
+            raise TrainingError(f"{part} of algorithm {self.name!r} raised {what}") from error
+
+
+def _line_of(error: Exception, function: Callable[..., Any]) -> str:
+    """Where in the function's own file the error came from, in brackets; empty where that is not known."""
+    path = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == path]
+    return f" ({Path(path).name}, line {lines[-1]})" if path and lines else ""
 
 
 def method_of(algorithm: AlgorithmOptions) -> CustomAlgorithm | None:

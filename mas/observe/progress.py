@@ -1,7 +1,7 @@
 """What a person sees while a team trains: a live panel in a terminal, one line every few seconds elsewhere.
 
 Shown first are `reward` (of the team, mean over the step's episodes) with its recent course, `success` of the last
-evaluation and `tokens` so far; every other metric is listed below them. A metric keeps its last value until a new one.
+evaluation and `tokens` so far; every other metric of the last step is listed below them.
 The phase of the step is shown, too: in a terminal always, elsewhere whenever nothing was printed for a while.
 """
 
@@ -77,8 +77,10 @@ class TrainingProgress:
         """
         self._left_s = left_s
         self._step = step
-        self._metrics = {**self._metrics, **metrics}  # a new mapping: the display's thread reads the old one
-        if "reward" in metrics:
+        is_step = "reward" in metrics  # what a step leaves out, such as failures, it has not; else it is an evaluation
+        before = {name: value for name, value in self._metrics.items() if not is_step or name in _FIRST}
+        self._metrics = {**before, **metrics}  # a new mapping: the display's thread reads the old one
+        if is_step:
             self._rewards = (*self._rewards, metrics["reward"])[-_RECENT:]
         self._bar.update(self._task, completed=step, left=clock_time(left_s))
         is_new = step != self._printed_step  # what an evaluation found is a note

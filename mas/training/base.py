@@ -54,7 +54,7 @@ def open_base(
     path = base_path(setup, note, home)
     text = load_text(setup.model, path)
     for role, spec in setup.team.roles.items():
-        if spec.history and not text.chats:
+        if spec.history and spec.voice == "engine" and not text.chats:
             note(
                 f"note: compact prompts, as the tiny base's, leave out the earlier answers of {role} (history: "
                 f"{spec.history}); a model that chats sees them"

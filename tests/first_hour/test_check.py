@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mas.commands.find_parts import Part, find_parts
 from mas.testing.environment import EnvironmentContract
 from mas.testing.suite import held
 
@@ -149,6 +150,13 @@ def test_a_team_is_played_in_the_scenario_that_is_named(mas: Mas, folder: Path) 
 
 
 @pytest.mark.slow
+def test_a_name_that_mas_knows_comes_before_a_folder_of_that_name(folder: Path) -> None:
+    (folder / "relay").mkdir()
+    (folder / "relay" / "__init__.py").write_text(scenario())
+    assert find_parts(["relay"]) == [Part("scenario", "relay")]
+    assert find_parts(["./relay"]) == [Part("scenario", "relay/__init__.py:Bits")]
+
+
 def test_an_algorithm_changes_its_adapters_and_no_other(mas: Mas, folder: Path) -> None:
     assert mas("new", "algorithm", "mine").code == 0
     ran = mas("check", "mine.py", "--json", "-")

@@ -56,6 +56,19 @@ def test_the_last_step_is_one_line_with_what_was_measured_after_it(clock: Clock)
     ]
 
 
+def test_what_a_step_does_not_report_is_not_shown_from_the_step_before(clock: Clock) -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(3, "Grid", console=target, clock=clock) as progress:
+        for step, measured in ((1, {"solver failures": 0.9}), (2, {})):
+            clock.now_s += 10.0
+            progress.update(step, {"reward": 0.5, **measured}, 10.0)
+            progress.update(step, {"success": 0.25}, 10.0)
+    assert stream.getvalue().splitlines()[1:] == [
+        "step 1/3  reward 0.500  solver failures 0.900  left 0:00:10",
+        "step 2/3  reward 0.500  success 0.250  left 0:00:10",  # success: of step 1's evaluation
+    ]
+
+
 def test_a_run_that_stops_early_shows_its_last_step_and_the_error_goes_on(clock: Clock) -> None:
     target, stream = console(terminal=False)
 

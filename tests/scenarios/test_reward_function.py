@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from conftest import Ran
+from pages import blocks
 
 from mas.bus.memory import MemoryBus
 from mas.config.stored_run import load_run_config
 from mas.core.errors import ConfigError, RewardError, TrustError
 from mas.core.messages import Payload
-from mas.graph.load import find_team
+from mas.graph.load import find_team, load_team
 from mas.graph.plan import compile_team
 from mas.observe.metrics import read_metrics
 from mas.roles import build_roles
@@ -241,6 +242,33 @@ def test_an_answer_beside_a_function_is_taken_where_it_is_text_or_a_number(
 
 def test_a_full_stop_behind_a_space_is_disregarded() -> None:
     assert is_right("Paris .", "Paris", (), "exact")
+
+
+async def test_a_reward_reads_what_the_members_that_joint_names_have_said(folder: Path) -> None:
+    (text,) = [block.text for block in blocks("docs/tasks.md", "python") if "json.loads(said)" in block.text]
+    rows = [{"question": f"Say {n}.", "answer": str(n)} for n in range(40)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "joint.py").write_text(text)
+    (folder / "team.yaml").write_text(
+        "name: pair\nroles:\n  planner: {type: planner}\n  judge: {type: executor, view: solver}\n"
+        "edges: [start -> planner, planner -> judge, judge -> done]\noutput: judge\njoint: [judge, planner]\n"
+    )
+    scenario = build(QuestionOptions(path="sums.jsonl", reward="joint.py:score"))
+    environment, team, paid = scenario.environment(), load_team(folder / "team.yaml"), list[float]()
+    environment.reset(scenario.task("train", 0))
+    assert isinstance(environment, QuestionEnvironment)
+    answer = str(environment.state.question.answer)
+    says = ScriptedEngine(lambda prompt, adapter, seed: f"It is {answer}" if adapter == "planner" else answer)
+    async with TeamRuntime(compile_team(team, build_roles(team)), says, MemoryBus(), adapters={}) as runtime:
+
+        async def decide(point: DecisionPoint) -> Payload:
+            (candidate,) = await runtime.ask(point, (1,), episode="one")
+            return candidate.payload
+
+        await runtime.play(
+            "one", environment, decide, lambda turn, flow, step: paid.append(step.rewards["team"]["right"])
+        )
+    assert paid == [0.8]  # 1 for the judge's answer, less 0.2: the planner has given it away
 
 
 @pytest.mark.parametrize(

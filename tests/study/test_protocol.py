@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from conftest import Ran
+from pages import blocks
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -53,6 +55,23 @@ def result_of(job: StudyJob, greedy: float, sampled: float = 0.5) -> JobResult:
 
 def spent_of_a_task() -> dict[str, float]:
     return {"calls": 2.0, "prompt_tokens": 7.0, "shared_prompt_tokens": 7.0, "completion_tokens": 3.0}
+
+
+def test_the_pages_comparison_of_ones_own_arms_is_a_protocol_that_can_be_trained(tmp_path: Path) -> None:
+    (text,) = [block.text for block in blocks("docs/study.md", "python")]
+    page: dict[str, Any] = {"__name__": "compare"}
+    exec(compile(text, "docs/study.md", "exec"), page)  # noqa: S102 - our own page
+    options = page["options"]
+    assert {job.arm for job in sweep_jobs(options)} == {"grpo", "median"}
+    for job in sweep_jobs(options):
+        config = job.configure(options)
+        assert config.train.token_budget == 30_000
+        check_trainable(resolve(config, configured_scenario(config)))
+    page["run_protocol"](
+        tmp_path, options, command="python compare.py", console=Console(quiet=True), workers=0,
+        work=lambda _, job: result_of(job, greedy=0.5 + job.seed / 10_000),
+    )  # fmt: skip
+    assert "| grpo - median | +0.000 |" in (tmp_path / "results.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["fair", "fair_grid", "fair_llm", "fair_presets"])

@@ -96,7 +96,7 @@ def test_rows_are_compared_by_its_function_and_each_turn_has_its_rows_advantage(
         ("[1.0]", "returned 1 numbers for 2 rows: return one per row"),
         ("[float('nan')] * 2", "returned nan: an advantage must be a finite number"),
         ("None", "returned no numbers"),
-        ("[1 / 0]", "raised ZeroDivisionError: division by zero"),
+        ("[1 / 0]", r"raised ZeroDivisionError: division by zero \(mine\.py, line \d+\)$"),
     ],
 )
 def test_a_function_that_returns_no_advantages_is_one_error_that_names_it(
@@ -140,7 +140,7 @@ def test_options_of_an_algorithm_without_any_are_refused() -> None:
     [
         ("mine.py", None, "there is no file"),
         ("mine.py", "1 / 0", "cannot be imported: ZeroDivisionError"),
-        ("mine.py", "x = 1", "has no algorithm. .*Nothing is possible here.*own_algorithm"),
+        ("mine.py", "x = 1", r"has no algorithm\. One is made by .*own_algorithm"),
         ("mine.py:one", PLAIN, None),
         ("mine.py:on", PLAIN, "no algorithm 'on'. Did you mean 'one'"),
         ("mine.py", f"{PLAIN}two = one\n", r"has 2 algorithms; write one of .*:one, .*:two"),
@@ -313,6 +313,23 @@ async def test_a_sampler_of_its_own_takes_the_place_of_the_mode(
     steps = Steps()
     await Trainer(resolve_training(config), base_for("relay")).run(steps)
     assert {turn.temperature for turn in turns_of(steps.episodes[0])} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("lambda: None", r"must return what is called with the fields of .*Sampler in their order.*: .*arguments"),
+        ("lambda *given: 3", "makes 'int', which has no `sample`"),
+    ],
+)
+def test_a_sampler_that_is_none_is_one_error_that_names_it(tmp_path: Path, made: str, said: str) -> None:
+    parts = "parts={'sampler': {'mode': 'parallel'}}"
+    code = written(tmp_path, f"{parts}, options=NoOptions, sampler=lambda options: {made}")
+    method = method_of(options_of(code))
+    assert method is not None
+    assert method.sampler is not None
+    with pytest.raises(TrainingError, match=rf"sampler of algorithm '.*mine\.py' {said}"):
+        method.sampler(None, None, None, None, None)
 
 
 def test_what_a_scenario_sets_of_a_part_gives_way_to_a_function_of_its_own() -> None:
