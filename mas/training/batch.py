@@ -46,8 +46,8 @@ class TrainRow:
     def __post_init__(self) -> None:
         if not self.turn.completion_ids:
             raise TrainingError(
-                f"turn {self.turn.id!r} of role {self.turn.role!r} has no token to learn from: an engine must return at "
-                "least the token that ends an output"
+                f"turn {self.turn.id!r} of role {self.turn.role!r} has no token to learn from: an engine must return "
+                "at least the token that ends an output"
             )
 
 
