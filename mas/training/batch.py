@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from mas.algorithms.parts.losses.tokens import Aggregation, LossOptions
+from mas.core.errors import TrainingError
 from mas.core.records import Group, Turn
 from mas.serving.packed_layout import Ids, common, tree_of
 
@@ -28,6 +29,9 @@ class TrainRow:
     is that of each of its tokens in the adapter's loss. `reference` are the base's log-probabilities of its tokens
     where they are known, else empty. `usual` is the entropy in nats that its tokens used to have, and `smoothing` what
     a nat out of the band around it costs, in units of the entropy's coefficient.
+
+    Raises:
+        TrainingError: the turn has no token.
     """
 
     turn: Turn
@@ -38,6 +42,13 @@ class TrainRow:
     advantages: Sequence[float] = ()
     usual: float = 0.0
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.turn.completion_ids:
+            raise TrainingError(
+                f"turn {self.turn.id!r} of role {self.turn.role!r} has no token to learn from: an engine must return "
+                "at least the token that ends an output"
+            )
 
 
 def group_of(row: TrainRow) -> Group:

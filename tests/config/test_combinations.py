@@ -242,11 +242,58 @@ def test_what_gives_episodes_or_tokens_an_advantage_needs_them(algorithm: dict[s
     [
         (["algorithm=at2po", "algorithm.sampler.lookahead=turn"], "only mode=tree has decisions to look ahead from"),
         (["algorithm=at2po", "algorithm.loss.ratio=sequence"], "in tree sampling every turn is a trajectory"),
+        (["algorithm=at2po", "algorithm.loss.aggregation=trajectory_mean"], "in tree sampling every turn is a traj"),
     ],
 )
 def test_keys_of_branches_are_for_entropy_trees(words: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"has no effect here.*{reason}"):
         load_config(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["algorithm=pass_at_k", "algorithm.loss.clip_low=0.1"], "leaves no advantage below 0"),
+        (["algorithm=pass_at_k", "algorithm.loss.dual_clip=2"], "leaves no advantage below 0"),
+        (["algorithm=malt", "algorithm.reward.alpha=0.5"], "reads whether episodes were won, and no term"),
+        (["algorithm=malt", "algorithm.reward.failure=0"], "reads whether episodes were won, and no term"),
+        (["algorithm=malt", "algorithm.reward.weights.right=2"], "reads whether episodes were won, and no term"),
+    ],
+)
+def test_what_only_a_loss_or_a_reward_of_another_kind_reads_is_refused(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"has no effect here.*{reason}"):
+        load_config(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm=pass_at_k", "algorithm.loss.clip_high=0.1"],
+        ["algorithm=pass_at_k", "algorithm.loss.clip_low=0.1", "algorithm.advantage.whiten=turns"],
+        ["algorithm=pass_at_k", "algorithm.loss.surrogate=cispo", "algorithm.loss.clip_low=0.1"],
+        ["algorithm=malt", "algorithm.reward.alpha=0.5", "algorithm.warm_start.threshold=0.5"],
+        ["algorithm=dpo", "algorithm.reward.alpha=0.5"],
+        ["algorithm=flow_grpo", "algorithm.loss.aggregation=trajectory_mean"],
+    ],
+)
+def test_what_is_read_is_not(words: list[str]) -> None:
+    load_config(words)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ({"advantage": {"baseline": "none", "scale": "none", "key": "role"}}, "so that there are no groups"),
+        ({"advantage": {"scale": "nonzero", "whiten": "tokens"}}, "whitening takes any factor of a batch out again"),
+        (
+            {"advantage": {"baseline": "critic"}, "reward": {"of": "turn"}, "sampler": {"mode": "parallel"}},
+            "a critic reads what every turn was paid",
+        ),
+    ],
+)
+def test_what_the_advantage_would_not_change_is_refused(algorithm: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        made(**algorithm)
 
 
 ATTEMPTS = {"mode": "parallel", "attempts": {}}

@@ -208,6 +208,11 @@ def test_a_token_costs_the_weights_it_passes_and_a_pair_of_tokens_both_products_
     assert cost.pair == 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
 
 
+def test_a_turn_without_a_token_is_named() -> None:
+    with pytest.raises(TrainingError, match="turn 'g/t' of role 'planner' has no token to learn from"):
+        batch_of([make_turn(role="planner", completion_ids=())], [1.0])
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_optimiser_is_fused_as_the_options_say(base: BaseModel, fused: bool) -> None:
     learner = learner_of(base, LearnerOptions(fused=fused))

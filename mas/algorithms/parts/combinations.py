@@ -60,6 +60,8 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ("sampler.mode=entropy_tree", "advantage.uncertainty sampler.filter", "a turn is read beside the rest of its tree"),
     # how it is compared
     ("advantage.baseline=none", "advantage.scale=std", "nothing is compared, so that there is no spread"),
+    ("advantage.baseline=none", "advantage.key", "nothing is compared, so that there are no groups"),
+    ("advantage.whiten=turns|tokens", "advantage.scale=nonzero", "whitening takes any factor of a batch out again"),
     ("advantage.baseline=running", "advantage.key!=role advantage.scale!=none", "it is a mean per role: write both"),
     ("advantage.strata", "advantage.key advantage.baseline advantage.components", "strata are groups with a mean"),
     (
@@ -70,7 +72,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     ("advantage.baseline=critic", _GROUPS, "a critic compares with no group (its option whiten whitens)"),
     (
         "advantage.baseline=critic",
-        "reward.discount reward.length loss.smoothing loss.multiple_of",
+        "reward.discount reward.of=turn reward.length loss.smoothing loss.multiple_of",
         "a critic reads what every turn was paid, and learns from every token",
     ),
     (

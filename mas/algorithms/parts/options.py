@@ -17,6 +17,9 @@ from mas.algorithms.parts.schedules import ForkOptions, StageOptions, SwapOption
 from mas.algorithms.parts.warm_start import WarmStartOptions
 from mas.core.options import Options
 
+_OF_BAD = ("loss.clip_low", "loss.dual_clip", "loss.tau_neg")
+"""What the loss has for advantages below 0 alone."""
+
 
 class AlgorithmOptions(Options):
     """One way to train: which team, whose adapters, how sampled, compared and improved.
@@ -73,6 +76,12 @@ class AlgorithmOptions(Options):
             return (
                 "in tree sampling every turn is a trajectory of its own; write ratio=turn, or use sampler.mode=parallel"
             )
+        if name == "loss.aggregation" and self.loss.aggregation == "trajectory_mean" and is_tree:
+            return "in tree sampling every turn is a trajectory of its own; write aggregation=seq_mean_token_mean"
+        if name in _OF_BAD and self._has_none_bad:
+            return "advantage.baseline=best leaves no advantage below 0"
+        if (name in ("reward.alpha", "reward.failure") or name.startswith("reward.weights")) and self._counts_successes:
+            return "preference.value=outcome reads whether episodes were won, and no term"
         if section == "critic":
             if self.advantage.baseline != "critic":
                 return f"advantage.baseline={self.advantage.baseline} has no critic; advantage.baseline=critic has one"
@@ -86,6 +95,19 @@ class AlgorithmOptions(Options):
             "experience": self.experience.unused_reason,
         }
         return sections[section](key) if key and section in sections else None
+
+    @property
+    def _has_none_bad(self) -> bool:
+        """Whether no advantage is below 0, and the loss treats those apart."""
+        own = self.advantage
+        is_changed = own.step is not None or own.uncertainty is not None or own.whiten != "none"
+        return own.baseline == "best" and not is_changed and self.loss.surrogate != "cispo"
+
+    @property
+    def _counts_successes(self) -> bool:
+        """Whether what is learned depends on the outcomes of episodes, and on no reward."""
+        is_paid = self.warm_start is not None and self.warm_start.threshold is not None
+        return self.update == "preference" and self.preference.value == "outcome" and not is_paid
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
