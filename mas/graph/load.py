@@ -103,8 +103,16 @@ def _role(value: object, folder: Path) -> object:
     """The value itself, or for a path the role in that file, checked so that an error names the file."""
     if not isinstance(value, str):
         return {} if value is None else value
-    path = folder / value
-    return _checked(RoleSpec, _read(path), f"{path} is not a role")
+    return read_file(RoleSpec, folder / value, "a role")
+
+
+def read_file(kind: type[M], path: Path, what: str) -> M:
+    """What a YAML file of the user's holds, such as a role.
+
+    Raises:
+        GraphError: as `load_team`. `what`: that the file is none of, if a key or a value does not fit.
+    """
+    return _checked(kind, _read(path), f"{path} is not {what}")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from mas.algorithms.registry import SHIPPED
 from mas.config.access import paths_in, scalars
 from mas.config.options import Config
 from mas.core.errors import ConfigError
+from mas.core.seeds import digest as digest_of
 from mas.core.team import TeamSpec
 from mas.core.user_code import is_code
 from mas.runs.resolve import resolve, resolve_training
@@ -93,6 +94,16 @@ def file_digests(config: Config, team: TeamSpec) -> dict[str, str]:
     """Name -> SHA-256 of each file of tasks, of code and of an algorithm's options, as the configuration or the team
     names it, and of each module that is imported. The team's file is left out: what counts is the team."""
     return {name: _digest(files) for name in _names(config, team) if (files := _files_of(name))}
+
+
+def contents_digest(config: Config) -> str:
+    """Of the team and of all files that a configuration names: what its results depend on beside its own words.
+
+    Raises:
+        MasError: as `resolve`.
+    """
+    team = resolve(config).team
+    return digest_of(team_digest(team), *(f"{name} {content}" for name, content in file_digests(config, team).items()))
 
 
 FileMarks = tuple[tuple[str, int, int, int, int], ...]

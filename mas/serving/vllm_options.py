@@ -8,6 +8,7 @@ log-probabilities of the most likely tokens, and those it left out have none.
 import logging
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -40,7 +41,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "GLOO_SOCKET_IFNAME": "lo",
+    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
 }
 """Set unless the user has: no telemetry, no flood of messages, a small cache on CPUs, and groups of processes (of one,
 too) that listen at the loopback interface: gloo otherwise takes the address that the machine's name leads to."""

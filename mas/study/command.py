@@ -11,8 +11,8 @@ from rich.console import Console
 from mas.core.errors import ConfigError
 from mas.observe.files import write_text_atomic, writing
 from mas.observe.trust_option import Trust
-from mas.study.options import ABLATION, StudyOptions, ablation, load_study, read_preset
-from mas.study.protocol import ProtocolOptions, is_protocol
+from mas.study.options import ABLATION, StudyOptions, ablation, load_study
+from mas.study.protocol import ProtocolOptions, find_protocol
 
 _COLUMNS = 3
 
@@ -23,7 +23,8 @@ Overrides = Annotated[
 StudyName = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", help="demo, full, algorithms, ablation or a fair one: fair, fair_grid, fair_llm, fair_presets"
+        metavar="STUDY",
+        help="demo, full, algorithms, ablation, a fair one (fair, fair_grid, fair_llm, fair_presets), or a YAML file",
     ),
 ]
 StudyDir = Annotated[Path, typer.Option("--out", help="directory of the study")]
@@ -78,30 +79,26 @@ def study(
     workers: Annotated[int | None, typer.Option(min=1, help="of a fair study: runs at a time; default: cores")] = None,
 ) -> None:
     """Compare arms over scenarios and seeds at equal token budgets. The same command again does what is missing."""
-    if is_protocol(name):
-        _protocol(name, overrides or [], seeds, out, is_plan=plan, workers=workers)
+    if name != ABLATION and (overrides or seeds is not None):
+        raise ConfigError(f"only `mas study {ABLATION}` takes overrides and --seeds, not the study {name!r}")
+    if (protocol := find_protocol(name)) is not None:
+        _protocol(name, protocol, out, is_plan=plan, workers=workers)
         return
     if plan or workers is not None:
         raise ConfigError(
-            "--plan and --workers belong to the studies fair, fair_grid, fair_llm and fair_presets, and "
+            "--plan and --workers belong to the studies fair, fair_grid, fair_llm and fair_presets and to files, and "
             f"{name!r} is none of them"
         )
-    if name != ABLATION and (overrides or seeds is not None):
-        raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
     options = ablation(overrides or [], seeds or 3) if name == ABLATION else load_study(name)
     given = [*(overrides or []), *([] if seeds is None else ["--seeds", str(seeds)])]
     _study(options, out, ["mas", "study", name, *given])
 
 
-def _protocol(
-    name: str, overrides: list[str], seeds: int | None, out: Path, *, is_plan: bool, workers: int | None
-) -> None:
+def _protocol(name: str, options: ProtocolOptions, out: Path, *, is_plan: bool, workers: int | None) -> None:
     """Run a protocol, or print its plan."""
     from mas.study.protocol_run import printed_plan, run_protocol
 
-    if overrides or seeds is not None:
-        raise ConfigError(f"study {name!r} is a preset: only `mas study {ABLATION}` takes overrides and --seeds")
-    options, lanes = read_preset(name, ProtocolOptions), workers or os.cpu_count() or 1
+    lanes = workers or os.cpu_count() or 1
     if is_plan:
         typer.echo(printed_plan(out, options, lanes), nl=False)
         return

@@ -11,6 +11,7 @@ validation and test tasks differ by content.
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import msgspec
@@ -19,10 +20,13 @@ from pydantic import Field, model_validator
 
 from mas.config.load import load_config
 from mas.config.options import Config
+from mas.core.errors import ConfigError
 from mas.core.options import Options, Positive
 from mas.core.records import Prompts
 from mas.core.seeds import digest
+from mas.graph.load import read_file
 from mas.study.held_out import Part
+from mas.study.options import read_preset
 
 UNTRAINED = "no_rl"
 """The row of the base as it is, at no cost."""
@@ -152,14 +156,16 @@ class StudyJob(msgspec.Struct, frozen=True, kw_only=True):
             f"train.eval_every={options.eval_every if is_test else 0}",
             f"train.eval_tasks={min(options.curve_tasks, options.test_tasks) if is_test else 1}",
         )
-        return load_config(
-            [f"scenario={case.scenario}", *case.overrides, *case.bases[self.base], *arm, *self.point, *limits]
-        )
+        words = [f"scenario={case.scenario}", *case.overrides, *case.bases[self.base], *arm, *self.point, *limits]
+        try:
+            return load_config(words)
+        except ConfigError as error:
+            raise ConfigError(f"case {self.case!r}, arm {self.arm!r}: {error}") from error
 
-    def key(self, options: ProtocolOptions) -> str:
-        """What its result depends on, for the file that keeps it."""
+    def key(self, options: ProtocolOptions, contents: str) -> str:
+        """What its result depends on, for the file that keeps it. `contents`: see `contents_digest`."""
         tasks = options.test_tasks if self.stage == "test" else options.validation_tasks
-        return digest(self.stage, self.arm, tasks, self.configure(options).model_dump_json())
+        return digest(self.stage, self.arm, tasks, self.configure(options).model_dump_json(), contents)
 
 
 def sweep_jobs(options: ProtocolOptions) -> list[StudyJob]:
@@ -217,7 +223,15 @@ def plan_text(options: ProtocolOptions, measured_s: Mapping[tuple[str, str], Seq
     return "\n".join(lines) + "\n"
 
 
-def is_protocol(name: str) -> bool:
-    """Whether a preset of `mas/conf/study` is a protocol: those that say a budget of their own."""
+def find_protocol(name: str) -> ProtocolOptions | None:
+    """The protocol in a file, or a preset of `mas/conf/study` that is one: that says a budget of its own; None: none.
+
+    Raises:
+        MasError: the file cannot be read, or does not fit.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return read_file(ProtocolOptions, Path(name), "a study")
     file = resources.files("mas.conf").joinpath("study", f"{name}.yaml")
-    return file.is_file() and "budget" in next(iter(yaml.safe_load(file.read_text())["cases"].values()))
+    if file.is_file() and "budget" in next(iter(yaml.safe_load(file.read_text())["cases"].values())):
+        return read_preset(name, ProtocolOptions)
+    return None

@@ -16,6 +16,7 @@ from mas.core.records import NO_COST, Cost
 from mas.core.scenario import Scenario
 from mas.observe.files import write_bytes_atomic, write_text_atomic
 from mas.runs.resolve import configured_scenario, resolve, resolve_training
+from mas.runs.worker_setup import contents_digest
 from mas.serving.adapter_weights import AdapterWeights
 from mas.study.chain import evaluate_both
 from mas.study.held_out import HeldOutPart
@@ -115,6 +116,8 @@ class _KeptJobs:
 
     def __init__(self, directory: Path, options: ProtocolOptions, *, is_new: bool = True) -> None:
         self.folder, self.options = directory / "jobs", options
+        self._contents: dict[tuple[str, str, str], str] = {}
+        """Of the files that the jobs of a case, a base and an arm name, as they were when the first was looked for."""
         if is_new:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +153,11 @@ class _KeptJobs:
         return read_kept(path, JobResult) if path.is_file() else None
 
     def _path(self, job: StudyJob) -> Path:
-        return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{job.key(self.options)}.json"
+        place = (job.case, job.base, job.arm)
+        if place not in self._contents:
+            self._contents[place] = contents_digest(job.configure(self.options))
+        key = job.key(self.options, self._contents[place])
+        return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{key}.json"
 
 
 def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Iterator[JobResult]:

@@ -24,6 +24,7 @@ from mas.observe.report_records import SUCCESS, Report, success_table
 from mas.runs.report import build_report
 from mas.runs.resolve import resolve
 from mas.runs.train import train_in_directory
+from mas.runs.worker_setup import contents_digest
 from mas.study.chain import ArmRun, Curve, Note, StudyChain, run_chain
 from mas.study.options import ARMS, PLAYED, StudyOptions
 from mas.study.summary import (
@@ -127,6 +128,8 @@ class _KeptRuns:
 
     def __init__(self, directory: Path) -> None:
         self.folder = directory / "chains"
+        self._contents: dict[tuple[str, str], str] = {}
+        """Of the files that the arms of a case name, by case and arm, as they were when they were first looked for."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -140,7 +143,11 @@ class _KeptRuns:
         write_bytes_atomic(self._path(chain), msgspec.json.encode(list(runs)))
 
     def _path(self, chain: StudyChain) -> Path:
-        configs = [chain.configure(arm).model_dump_json() for arm in chain.options.arms]
+        configs = {arm: chain.configure(arm) for arm in chain.options.arms}
+        for arm, config in configs.items():
+            if (chain.case, arm) not in self._contents:
+                self._contents[chain.case, arm] = contents_digest(config)
+        asked = [text for arm in configs for text in (configs[arm].model_dump_json(), self._contents[chain.case, arm])]
         measure = [] if chain.measure == SUCCESS else [chain.measure]
-        key = digest(_PLAYED, chain.eval_tasks, str(chain.options.swap), chain.options.matched, *configs, *measure)
+        key = digest(_PLAYED, chain.eval_tasks, str(chain.options.swap), chain.options.matched, *asked, *measure)
         return self.folder / f"{chain.case}-{chain.seed}-{key}.json"

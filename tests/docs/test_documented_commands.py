@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree
@@ -20,8 +19,8 @@ from typer.core import TyperGroup
 from mas.cli import app
 from mas.config.load import load_config
 from mas.core.errors import MasError
-from mas.study.options import ABLATION, ablation, load_study, read_preset
-from mas.study.protocol import ProtocolOptions, is_protocol
+from mas.study.options import ABLATION, ablation, load_study
+from mas.study.protocol import find_protocol
 
 Mas = Callable[..., Any]
 SHORT = (
@@ -133,7 +132,7 @@ def test_every_command_of_a_page_works(
             if name == ABLATION:
                 ablation([word for word in words if "=" in word], seeds=1)
             else:
-                (partial(read_preset, kind=ProtocolOptions) if is_protocol(name) else load_study)(name)
+                assert find_protocol(name) or load_study(name)
             continue
         if (
             words[0] in RUN_ELSEWHERE

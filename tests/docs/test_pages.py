@@ -37,6 +37,7 @@ from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
 from mas.scenarios.measure import measure
+from mas.study.protocol import find_protocol
 from mas.testing.environment import EnvironmentContract
 from mas.testing.scripted import ScriptedEngine
 from mas.testing.suite import properties
@@ -75,6 +76,9 @@ def test_every_team_loads_and_compiles(page: str, tmp_path: Path) -> None:
         path.write_text(block.text)
         if block.text.startswith("keys:"):
             assert read_keys(path)
+            continue
+        if block.text.startswith("cases:"):
+            assert find_protocol(str(path))
             continue
         team = load_team(path)
         compile_team(team, build_roles(team))

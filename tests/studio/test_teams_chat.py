@@ -22,6 +22,7 @@ from mas.bus.memory import MemoryBus
 from mas.core.errors import ConfigError
 from mas.endpoint import RoleModel, TeamModel
 from mas.endpoint import build_app as build_endpoint
+from mas.endpoint.client_keys import Entrance
 from mas.endpoint.limits import ConnectionGate
 from mas.endpoint.server import running
 from mas.graph.load import load_team
@@ -57,7 +58,9 @@ async def endpoint() -> AsyncIterator[str]:
     desk, engine, bus, spec = HumanDesk(), echo(), MemoryBus(), load_team(TEAM)
     async with TeamRuntime(compile_team(spec, build_roles(spec)), engine, bus, adapters={}, desk=desk) as runtime:
         team = TeamModel(runtime, {"judge": {"task": "?"}})
-        app = build_endpoint(offer(engine, {"a": RoleModel(chats=True)}, [team]), key="sesame", desk=desk)
+        app = build_endpoint(
+            offer(engine, {"a": RoleModel(chats=True)}, [team]), entrance=Entrance(key="sesame"), desk=desk
+        )
         async with running(app) as address:
             yield address
     await bus.close()

@@ -1,18 +1,19 @@
 """The protocol of a fair comparison: one grid for all, fresh seeds on other tasks, and tests of what was found."""
 
 import json
+import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 from conftest import Ran
-from pages import blocks
+from pages import ROOT, blocks
 from pydantic import ValidationError
 from rich.console import Console
 
-from mas.core.errors import RunDirectoryError, TrainingError
+from mas.core.errors import ConfigError, GraphError, RunDirectoryError, TrainingError
 from mas.core.records import Cost
 from mas.runs.resolve import configured_scenario, resolve
 from mas.study.held_out import HeldOutPart
@@ -25,15 +26,17 @@ from mas.study.protocol import (
     StudyJob,
     SweepGrid,
     final_jobs,
+    find_protocol,
     plan_text,
     sweep_jobs,
 )
 from mas.study.protocol_results import AXES, JobResult, best_points, comparisons
-from mas.study.protocol_run import printed_plan, run_job, run_protocol
+from mas.study.protocol_run import Work, printed_plan, run_job, run_protocol
 from mas.training.check_setup import check_trainable
 from mas.training.trainer import Trainer
 from mas.training.watch import Point
 
+CASES = "cases: {relay: {scenario: relay, budget: 9, run_s: 1}}\n"
 GRID = SweepGrid(lr=(0.001, 0.01), minibatches=(1,), tasks_per_step=(2,))
 
 
@@ -57,21 +60,75 @@ def spent_of_a_task() -> dict[str, float]:
     return {"calls": 2.0, "prompt_tokens": 7.0, "shared_prompt_tokens": 7.0, "completion_tokens": 3.0}
 
 
-def test_the_pages_comparison_of_ones_own_arms_is_a_protocol_that_can_be_trained(tmp_path: Path) -> None:
-    (text,) = [block.text for block in blocks("docs/study.md", "python")]
-    page: dict[str, Any] = {"__name__": "compare"}
-    exec(compile(text, "docs/study.md", "exec"), page)  # noqa: S102 - our own page
-    options = page["options"]
-    assert {job.arm for job in sweep_jobs(options)} == {"grpo", "median"}
-    for job in sweep_jobs(options):
-        config = job.configure(options)
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtocolOptions:
+    """The comparison on the page, with the algorithm's file beside it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (text,) = [block.text for block in blocks("docs/study.md", "yaml") if block.file == "compare.yaml"]
+    Path("compare.yaml").write_text(text)
+    options = find_protocol("compare.yaml")
+    assert options is not None
+    return options
+
+
+def test_the_pages_comparison_of_ones_own_arms_is_a_protocol_that_can_be_trained(own: ProtocolOptions) -> None:
+    assert {job.arm for job in sweep_jobs(own)} == {"grpo", "median"}
+    for job in sweep_jobs(own):
+        config = job.configure(own)
         assert config.train.token_budget == 30_000
         check_trainable(resolve(config, configured_scenario(config)))
-    page["run_protocol"](
-        tmp_path, options, command="python compare.py", console=Console(quiet=True), workers=0,
-        work=lambda _, job: result_of(job, greedy=0.5 + job.seed / 10_000),
-    )  # fmt: skip
-    assert "| grpo - median | +0.000 |" in (tmp_path / "results.md").read_text()
+    protocol_of(Path("out"), own, lambda _, job: result_of(job, greedy=0.5 + job.seed / 10_000))
+    assert "| grpo - median | +0.000 |" in Path("out/results.md").read_text()
+
+
+def protocol_of(directory: Path, options: ProtocolOptions, work: Work) -> None:
+    run_protocol(directory, options, command="mas study", console=Console(quiet=True), workers=0, work=work)
+
+
+def test_what_an_arms_file_says_is_part_of_what_its_results_depend_on(own: ProtocolOptions) -> None:
+    done: list[str] = []
+
+    def work(_: ProtocolOptions, job: StudyJob) -> JobResult:
+        done.append(job.arm)
+        return result_of(job, greedy=0.5)
+
+    protocol_of(Path("out"), own, work)
+    count = Counter(done)
+    protocol_of(Path("out"), own, work)
+    assert Counter(done) == count
+    with Path("examples/median_grpo.py").open("a") as file:
+        file.write("# another version\n")
+    protocol_of(Path("out"), own, work)
+    assert Counter(done) == {**count, "median": 2 * count["median"]}
+
+
+def test_a_wrong_word_of_an_arm_is_told_before_the_first_run(own: ProtocolOptions) -> None:
+    wrong = own.model_copy(update={"arms": {**own.arms, "median": ("learner.lrr=1",)}})
+    with pytest.raises(ConfigError, match=r"case 'relay', arm 'median': no key 'learner\.lrr'.*Did you mean 'lr'"):
+        protocol_of(Path("out"), wrong, lambda _, job: pytest.fail(f"{job} ran"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, r"own\.yaml cannot be read: No such file"),
+        (
+            "cases: {relay: {scenario: relay, budget: 9, run_s: 1}}\nseeds: 3\n",
+            r"is not a study:\n  - unknown key 'seeds'",
+        ),
+        (
+            "cases: {relay: {scenario: relay, budget: 9, run_s: 1}}\nreference: grpo\n",
+            r"reference='grpo' is none of the arms",
+        ),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "own.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(GraphError, match=said):
+        find_protocol(str(path))
 
 
 @pytest.mark.parametrize("name", ["fair", "fair_grid", "fair_llm", "fair_presets"])

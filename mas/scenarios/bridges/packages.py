@@ -57,13 +57,18 @@ class OwnChance:
 
     def __init__(self, seed: int) -> None:
         """`seed`: what is above 2**32 - 1, numpy's old generator does not see."""
-        self._own: tuple[Any, Any] = (random.Random(seed).getstate(), np.random.RandomState(seed % 2**32).get_state())
+        self._seed = seed
+        self._own: tuple[Any, Any] | None = None
         self._others: tuple[Any, Any] | None = None
 
     def __enter__(self) -> None:
         _LOCK.acquire()
         self._others = random.getstate(), np.random.get_state()
-        _set(self._own)
+        if self._own is None:
+            random.seed(self._seed)
+            np.random.seed(self._seed % 2**32)
+        else:
+            _set(self._own)
 
     def __exit__(self, *error: object) -> None:
         assert self._others is not None
