@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, copysign, fsum, inf, sqrt
-from statistics import fmean, variance
+from statistics import NormalDist, fmean, variance
 
 import numpy as np
-from scipy import stats
 
 from mas.core.errors import ConfigError
 
@@ -41,7 +40,8 @@ def wilson(points: float, games: int, confidence: float = 0.95) -> Interval:
     rate, share = points / games, z * z / games
     middle = (rate + share / 2) / (1 + share)
     half = z / (1 + share) * sqrt(rate * (1 - rate) / games + share / (4 * games))
-    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+    # at the ends exactly, which rounding would miss
+    return Interval(max(0.0, middle - half) if points else 0.0, min(1.0, middle + half) if points < games else 1.0)
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -53,6 +53,8 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     _z(confidence)  # refuses what is no confidence
     if len(values) < 2:
         return Interval(-inf, inf)
+    from scipy import stats
+
     half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * sqrt(variance(values) / len(values))
     return Interval(fmean(values) - half, fmean(values) + half)
 
@@ -142,6 +144,8 @@ def _turned(values: Sequence[float]) -> float:
 
 
 def _student(mean: float, error: float, freedom: float, confidence: float) -> tuple[Interval, float]:
+    from scipy import stats
+
     _z(confidence)
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
     return Interval(mean - half, mean + half), float(2 * stats.t.sf(abs(mean) / error, freedom))
@@ -170,4 +174,4 @@ def holm(values: Sequence[float]) -> list[float]:
 def _z(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence={confidence} must lie between 0 and 1")
-    return float(stats.norm.ppf((1 + confidence) / 2))
+    return NormalDist().inv_cdf((1 + confidence) / 2)

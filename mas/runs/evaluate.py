@@ -94,10 +94,11 @@ def evaluate(
 
 
 def _for_programs(results: "Mapping[str, Evaluation]", asked: EvaluationRequest) -> dict[str, object]:
-    """What the table shows, by team; `calls` and `tokens` are per task."""
+    """What the table shows, by team; `calls` and `tokens` are per task, `interval` is of `success`."""
     teams = {
         name: {
             "success": found.success,
+            "interval": [found.interval.low, found.interval.high],
             "turns": found.turns,
             "failures": found.failures,
             "calls": found.calls / len(found.episodes),
@@ -288,11 +289,13 @@ def print_results(results: "Mapping[str, Evaluation]", title: str, console: Cons
 def _table(results: "Mapping[str, Evaluation]", title: str) -> Table:
     table = Table(title=Text(printable(title)))  # a text would be read as markup
     table.add_column("team")
-    for column in ("success", "turns", "failures", "calls/task", "tokens/task"):
+    for column in ("success", "95 %", "turns", "failures", "calls/task", "tokens/task"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         cost = (f"{spent / len(result.episodes):.1f}" for spent in (result.calls, result.tokens))
-        table.add_row(Text(name), f"{result.success:.3f}", f"{result.turns:.1f}", f"{result.failures:.3f}", *cost)
+        interval = f"{result.interval.low:.2f} to {result.interval.high:.2f}"
+        means = (f"{result.success:.3f}", interval, f"{result.turns:.1f}", f"{result.failures:.3f}")
+        table.add_row(Text(name), *means, *cost)
     unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
     if unplayed:
         table.caption = Text(printable("not every task could be played: " + "; ".join(sorted(unplayed)[:3])))

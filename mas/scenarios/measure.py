@@ -1,19 +1,16 @@
 """What a scenario's tasks are worth to players that need no model: the lower and the upper end of any result."""
 
 from collections.abc import Mapping
-from math import sqrt
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import fmean
 
 import msgspec
 
 from mas.core.environment import Script, Task, mean_measures, measures_of, random_script
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.observe.significance import wilson
 from mas.scenarios.world import expert_of
-
-CONFIDENCE = 0.95
-"""Of the interval around a success rate."""
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,32 +64,19 @@ def measure(scenario: Scenario, player: str, policy: Script, episodes: int, seed
         if play is None:
             return None
         plays.append(play)
-    low, high = wilson(sum(play.success for play in plays), episodes)
+    interval = wilson(sum(play.success for play in plays), episodes)
     turns = sum(play.turns for play in plays)
     return Baseline(
         player=player,
         episodes=episodes,
         success=fmean(play.success for play in plays),
-        low=low,
-        high=high,
+        low=interval.low,
+        high=interval.high,
         rewards={seat: fmean(play.rewards[seat] for play in plays) for seat in plays[0].rewards},
         turns=turns / episodes,
         illegal=sum(play.illegal for play in plays) / max(turns, 1),
         measures=mean_measures(play.measures for play in plays),
     )
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n), within 0 and 1.
-
-    Source: Wilson, Probable inference, the law of succession, and statistical inference, 1927.
-    """
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    share, scale = successes / trials, 1 + z * z / trials
-    centre = (share + z * z / (2 * trials)) / scale
-    spread = z / scale * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    # at the ends exactly, which rounding would miss
-    return centre - spread if successes else 0.0, centre + spread if successes < trials else 1.0
 
 
 class _MeasuredPlay(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from mas.core.errors import Halted, RunError
 from mas.core.records import Cost, Episode, cost_of, total_cost
 from mas.core.scenario import Scenario
 from mas.core.seeds import derive_seed
+from mas.observe.significance import Interval, wilson
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 from mas.training.sampling.chains import play_once
@@ -52,6 +53,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def cost(self) -> Cost:
         """Of all tasks, each for itself: prompts that only different tasks have in common count for each."""
         return total_cost(cost_of([episode]) for episode in self.episodes)
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's 95 % interval of `success`, over tasks. Of other seeds of training it says nothing."""
+        return wilson(self.success * len(self.episodes), len(self.episodes))
 
     @property
     def calls(self) -> int:

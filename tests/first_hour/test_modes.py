@@ -10,6 +10,7 @@ import pytest
 
 from mas import cli
 from mas.core.errors import ConfigError, EngineLost, Halted, MasError, TrainingError
+from mas.observe.significance import wilson
 
 Mas = Callable[..., Any]
 SHORT = (
@@ -34,7 +35,10 @@ def test_a_run_from_training_to_report_for_a_program(
     found = json.loads(mas("eval", str(run), "--tasks", "3", "--json", "-").out)
     assert (found["scenario"], found["tasks"], found["kind"]) == ("relay", 3, "greedy")
     assert set(found["teams"]) == {"untrained", "trained"}
-    assert 0 <= found["teams"]["trained"]["success"] <= 1
+    team = found["teams"]["trained"]
+    interval = wilson(team["success"] * found["tasks"], found["tasks"])
+    assert team["interval"] == [interval.low, interval.high]
+    assert 0 <= interval.low <= team["success"] <= interval.high <= 1
     quiet = mas("eval", str(run), "--tasks", "3", "-q")
     assert "evaluating" not in quiet.out
     assert "trained" in quiet.out

@@ -20,6 +20,17 @@ def test_wilson_is_scipys_for_whole_wins(games: int, data: st.DataObject, confid
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
 
 
+# With none of 10 the upper end is z²/(10 + z²) = 3.8415/13.8415; with 5 of 10 the interval is 0.5 ± 1.96/1.38415 ·
+# √(0.025 + 3.8415/400). 81 of 263: Newcombe, Statistics in Medicine 17, 1998.
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662)],
+)
+def test_wilson_is_what_was_published(successes: int, trials: int, low: float, high: float) -> None:
+    found = wilson(successes, trials)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=6e-5)
+
+
 def test_wilson_with_draws_lies_between() -> None:
     found, less, more = wilson(5.5, 10), wilson(5, 10), wilson(6, 10)
     assert less.low < found.low < more.low

@@ -25,7 +25,7 @@ from mas.core.options import Options
 from mas.scenarios import SCENARIOS, build_scenario, registry, relay
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
-from mas.scenarios.measure import baselines, measure, wilson
+from mas.scenarios.measure import baselines, measure
 from mas.scenarios.registry import PLAYED_ELSEWHERE
 from mas.scenarios.world import FolderScenario, expert_of
 
@@ -150,16 +150,6 @@ def test_a_size_is_options(size: str | None, options: Mapping[str, int]) -> None
 def test_a_size_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"scenario 'plan_path' has no size 'medum'. Did you mean 'medium'\?"):
         sized("plan_path", "medum")
-
-
-# With none of 10 the upper end is z²/(10 + z²) = 3.8415/13.8415; with 5 of 10 the interval is 0.5 ± 1.96/1.38415 ·
-# √(0.025 + 3.8415/400). 81 of 263: Newcombe, Statistics in Medicine 17, 1998.
-@pytest.mark.parametrize(
-    ("successes", "trials", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662)],
-)
-def test_the_interval_is_wilsons(successes: int, trials: int, low: float, high: float) -> None:
-    assert wilson(successes, trials) == pytest.approx((low, high), abs=6e-5)
 
 
 def test_baselines_of_relay_are_what_can_be_computed() -> None:
