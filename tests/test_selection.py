@@ -151,7 +151,7 @@ def test_a_default_that_is_no_case_is_refused(suite: Path) -> None:
     assert "must be some of the cases" in pytest_in(suite, "test_wrong.py")
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2", "--dist", "loadfile")])
 def test_the_record_holds_every_file_and_function_with_what_it_took(suite: Path, workers: tuple[str, ...]) -> None:
     (suite / "test_spin.py").write_text(SPINS)

@@ -29,7 +29,7 @@ async def test_everybody_runs_once_a_round_in_an_order_that_moves_on() -> None:
     assert [line.partition(":")[0] for line in told] == ["warm-up", "round 1 of 3", "round 2 of 3", "round 3 of 3"]
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_the_warm_up_is_not_measured() -> None:
     timings = await take_turns([Counting("x", [])], 2, lambda text: None)
     assert len(timings["x"].seconds) == 2
@@ -63,7 +63,7 @@ def test_cpu_time_per_unit_is_the_median_of_the_rounds() -> None:
     assert Timing((100, 100, 200), (1.0, 1.0, 1.0), (0.002, 0.003, 0.002)).cpu_us == pytest.approx(20.0)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_every_measured_round_has_its_cpu_time() -> None:
     class Busy:
         name = "busy"

@@ -53,7 +53,7 @@ def result() -> Result:
     return asyncio.run(run.bench_scale(options, lambda text: None))
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_workers_play_what_one_process_plays_and_as_many_orders_as_there_are_workers(result: Result) -> None:
     assert [(row.size, row.name, row.tokens) for row in result.rows] == [
         (f"local, {STEPS}", ONE_PROCESS, 2),

@@ -49,7 +49,7 @@ async def flood(running: Broker, most: int) -> int:
     return taken
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_a_flood_of_retained_cards_does_not_grow_the_broker_beyond_its_limit(small: Broker) -> None:
     topic = to_topic(SPACE, EXECUTOR, PLANNER)

@@ -42,7 +42,7 @@ def live(url: str, journal: Path, kill_after: int | None) -> tuple[list[str], in
     return printed, process.returncode
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @every_seed
 def test_a_sender_that_is_killed_and_started_again_loses_nothing_and_has_nothing_done_twice(
     broker: Mosquitto, tmp_path: Path, seed: int

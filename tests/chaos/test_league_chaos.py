@@ -96,7 +96,7 @@ class Stored(LeagueStore):
     user: "asyncio.Task[list[PlayedGame]]"
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_tournament_whose_workers_are_killed_again_and_again_has_the_games_of_one_that_was_not(

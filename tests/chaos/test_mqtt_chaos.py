@@ -127,7 +127,7 @@ async def test_a_broker_that_is_killed_and_started_again_loses_nothing(
         assert all(worker.handled() for worker in both), "both had a share"
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @every_seed
 async def test_a_serving_process_that_is_killed_and_replaced_loses_nothing(
     broker: Mosquitto, tmp_path: Path, seed: int
@@ -209,7 +209,7 @@ async def serving(url: str, options: MqttOptions, random_: random.Random) -> Asy
         yield handled
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @every_seed
 async def test_frames_lost_repeated_and_out_of_order_lose_nothing(broker: Mosquitto, seed: int) -> None:
     random_ = random.Random(seed)

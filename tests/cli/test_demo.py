@@ -28,7 +28,7 @@ def test_what_is_trained_is_a_team_of_the_real_model() -> None:
     assert (config.model.path, config.scenario.name, config.algorithm.team) == ("smollm2", "shop", "team")
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_demo_trains_and_shows_what_was_said_before_and_after(
     mas: Callable[..., Any], small_overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ async def test_a_worker_that_cannot_be_started_again_is_one_error(tmp_path: Path
             await opened.call("die", b"", "a call")
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("hanging", [1, 3])
 async def test_a_start_that_expires_is_one_more_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hanging: int

@@ -15,7 +15,7 @@ from mas.core.errors import WorkerLost
 LIMIT_S = 120.0
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("kind", ["local", pytest.param("ray", marks=needs_ray)])
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of JAX, where Ray forks beside it

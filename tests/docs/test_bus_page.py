@@ -16,7 +16,7 @@ from mas.bus.mqtt.options import MqttOptions
 from mas.core import errors
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @needs_mosquitto
 def test_the_two_programs_and_the_broker_of_the_page_work(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path, "")

@@ -16,7 +16,7 @@ from mas.core.errors import ConfigError
 from mas.training.setup import Setup
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_examples_run_where_an_event_loop_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -20,7 +20,7 @@ from pages import ROOT
 
 CHROMIUM = Path("/usr/bin/chromium")
 pytestmark = [
-    pytest.mark.nightly(of=8),
+    pytest.mark.nightly(of=16),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(

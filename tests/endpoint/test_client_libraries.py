@@ -100,7 +100,7 @@ async def test_langchain(served: tuple[str, ScriptedEngine]) -> None:
     assert engine.requests[0].sampling.top_p == 0.9
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.filterwarnings("ignore")
 async def test_litellm(served: tuple[str, ScriptedEngine], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")

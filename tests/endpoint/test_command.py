@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, small_overrides: tuple[str, ..
     return trained(tmp_path_factory.mktemp("runs") / "relay", small_overrides)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.slow
 def test_a_run_is_served_from_its_directory_until_it_is_told_to_end(run: Path) -> None:
     with serving(str(run), "--port", "0") as served:

@@ -81,7 +81,7 @@ def of_samples(log: Any) -> list[Any]:
     return list(log.samples)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_served_role(evaluate: Eval, address: str) -> None:
     from inspect_ai import Task
     from inspect_ai.dataset import Sample
@@ -97,7 +97,7 @@ def test_a_served_role(evaluate: Eval, address: str) -> None:
     assert usage.output_tokens == sum(len(f"a heard {word}") + 1 for word in ("one", "two", "three"))
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_served_team(evaluate: Eval, address: str) -> None:
     from inspect_ai import Task
     from inspect_ai.dataset import Sample

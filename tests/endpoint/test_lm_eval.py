@@ -109,7 +109,7 @@ def evaluated(tasks: Any, kind: str, names: list[str], monkeypatch: pytest.Monke
     )
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize(
     "options",
     [
@@ -150,7 +150,7 @@ def test_log_likelihoods_are_those_of_a_plain_model(
     assert found["results"]["texts"]["byte_perplexity,none"] == pytest.approx(math.exp(-total / size), rel=1e-3)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("kind", ["local-completions", "local-chat-completions"])
 def test_texts_are_generated(
     tasks: Any, address: str, base: BaseModel, plain: LogProbs, kind: str, monkeypatch: pytest.MonkeyPatch

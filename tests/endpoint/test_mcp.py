@@ -53,7 +53,7 @@ def said(result: Any) -> tuple[str, bool]:
     return whole["content"][0]["text"], bool(whole.get("isError"))
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.slow
 async def test_a_client_asks_the_team_over_stdio(run: Path, tmp_path: Path) -> None:
     async with over_stdio(run, tmp_path / "errors") as session:

@@ -40,7 +40,7 @@ async def asking(base: BaseModel) -> AsyncIterator[openai.AsyncOpenAI]:
     await engine.close()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("temperature", [0, 1.5])
 async def test_answers_keep_to_their_form(asking: openai.AsyncOpenAI, temperature: float) -> None:
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "animal", "schema": ANIMAL}}

@@ -53,7 +53,7 @@ def test_the_files_are_few_and_the_next_commands_are_named(
     assert all("CLASS" not in (tmp_path / name).read_text() for name in FILES[kind])
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.slow
 def test_all_four_stand_side_by_side_and_their_tests_pass_at_once(mas: Mas, tmp_path: Path) -> None:
     for kind in KINDS:
@@ -64,7 +64,7 @@ def test_all_four_stand_side_by_side_and_their_tests_pass_at_once(mas: Mas, tmp_
     assert " passed" in done.stdout
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_commands_that_it_names_work(

@@ -15,7 +15,7 @@ from trained_program import train_program
 from mas.config.options import ModelOptions
 from mas.gateway.client import Gateway, GatewayEpisode, GatewayError
 
-pytestmark = pytest.mark.nightly(of=8)
+pytestmark = pytest.mark.nightly(of=16)
 KEY = "s3cret-of-the-gateway"
 
 

@@ -55,7 +55,7 @@ class Outline(HTMLParser):
             self.cells[self._table].append(data)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     terms: DemoTerms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +93,7 @@ def test_the_demo_leaves_a_page_and_plays_nothing_twice(
     assert after[2:] == before[2:], "nothing is trained again"
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_demo_that_broke_off_goes_on(terms: DemoTerms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played, whole = list[str](), match.play
 

@@ -30,7 +30,7 @@ from mas.league.trained_players import open_runs
 from mas.runtime.team import TeamRuntime
 from mas.training.exploitability import exact_measures
 
-pytestmark = pytest.mark.nightly(of=8)
+pytestmark = pytest.mark.nightly(of=16)
 
 pytest.importorskip("pyspiel")
 KUHN = "two_player:kuhn_poker"

@@ -90,7 +90,7 @@ async def test_workers_play_the_games_of_one_process_also_if_one_is_killed(
     assert not [pid for pid in pids if is_running(pid)]
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_a_game_that_kills_every_worker_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +230,7 @@ async def test_actors_of_ray_play_the_games_of_one_process(tmp_path: Path) -> No
     assert await spread(tmp_path / "two.db", said, options) == await alone(tmp_path / "one.db", said)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_a_model_elsewhere_plays_in_workers_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = set[str | None]()
 
@@ -258,7 +258,7 @@ main()
 """
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_command_with_workers_is_gone_on_with(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def _kept(place: Path) -> int:
         return 0
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_league_in_python_plays_in_workers(tmp_path: Path) -> None:
     one = mas.League(TIC_TAC_TOE, tmp_path / "one.db").play(["random", "minimax"], games=4)
     options = {"cluster.start_s": 300.0, "cluster.cpus": 2}

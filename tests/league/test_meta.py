@@ -242,7 +242,7 @@ def test_what_cannot_be_solved_is_an_error_and_no_worse_answer(monkeypatch: pyte
         solve("nash", ROCK_PAPER_SCISSORS, ROCK_PAPER_SCISSORS.T)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("name", get_args(MetaSolver))
 def test_the_unit_of_payoffs_does_not_matter(name: MetaSolver) -> None:
     payoff = np.array([[0.0, -0.4, 0.9, 0.1], [0.4, 0.0, -0.7, 0.2], [-0.9, 0.7, 0.0, 0.1], [-0.1, -0.2, -0.1, 0.0]])

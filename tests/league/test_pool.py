@@ -308,7 +308,7 @@ def test_another_snapshot_of_an_old_name_plays_its_own_games(trained: Path, tmp_
     assert all(len(LeagueStore.open(place).games(name)) == 20 for name in gates)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_dozens_of_snapshots_play_on_one_base(trained: Path, tmp_path: Path, monkeypatch: Any) -> None:
     from mas.league import trained_players
 

@@ -60,7 +60,7 @@ def test_uniform_meta_strategies_are_fictitious_and_keep_weak_players() -> None:
     assert exploitability(first, -first, game.whole(nash[-1])) < 1e-6
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_game_of_common_interest_reaches_its_equilibrium_by_the_replicator() -> None:
     first = np.array([[1.0, 0.0], [0.0, 3.0]])
     game = MatrixGame(first, first)
@@ -131,7 +131,7 @@ def test_iterations_are_told_one_by_one_and_go_on_without_gains_if_wanted() -> N
     assert len(list(psro(0, 0, game.play, respond, iterations=3))) == 1
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("solver", get_args(MetaSolver))
 def test_two_unequal_populations_can_be_solved_by_each(solver: MetaSolver) -> None:
     first = np.array([[2.0, -1.0, 0.0, 1.0], [0.0, 1.0, -2.0, 0.0], [-1.0, 0.5, 1.0, 0.5]])

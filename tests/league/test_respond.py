@@ -57,7 +57,7 @@ def test_an_answer_gets_less_than_the_best_response_and_more_than_the_untrained(
     assert sum(mean for mean, _ in trained.seats.values()) / 2 == pytest.approx(trained.mean)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_command_answers_a_run_and_goes_on(trained: Path, tmp_path: Path) -> None:
     words = ["league", "respond", "--to", f"run:{trained}@2", "--out", str(tmp_path / "answer"), "--games", "20"]
     words += ["train.steps=1", "train.tasks_per_step=2", "train.eval_every=0", f"train.start='{trained}@4'"]

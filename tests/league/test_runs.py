@@ -49,7 +49,7 @@ async def tournament(place: Path, players: dict[str, str], games: int = 20, at_o
         return await run_tournament("cup", terms, LeagueStore.open(place), world.open, opened, at_once=at_once)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_games_of_trained_players_do_not_depend_on_how_many_are_on(trained: Path, tmp_path: Path) -> None:
     players = {"old": f"run:{trained}@2", "new": f"run:{trained}", "luck": "random"}
     one = await tournament(tmp_path / "one.db", players, at_once=1)

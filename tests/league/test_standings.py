@@ -85,7 +85,7 @@ def test_welch_against_others_is_for_round_robins_alone() -> None:
     assert len(table.comparisons) == 4, "those who met"
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.matrix("players,deals", [("abc", 3), ("abcd", 10), ("abcdef", 4)], default=[("abc", 3)])
 def test_equal_players_are_rarely_told_to_beat_each_other_in_circles(players: str, deals: int) -> None:
     random = Random(len(players))

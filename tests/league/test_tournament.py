@@ -313,7 +313,7 @@ asyncio.run(run_tournament("cup", terms, store, lambda: open_bridge(terms.game),
 """
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_thousand_games_survive_being_killed(tmp_path: Path) -> None:
     """SIGKILL in the middle, twice; then the same table as of a tournament that nobody disturbed."""
     place = tmp_path / "league.db"

@@ -30,7 +30,7 @@ if CHROMIUM is None:
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra dev)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
-pytestmark = pytest.mark.nightly(of=8)
+pytestmark = pytest.mark.nightly(of=16)
 WIDTHS, SCHEMES = (390, 520, 768, 1400), ("light", "dark")
 SHORT = (
     "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=4", "train.eval_every=1", "train.sample_every=1",

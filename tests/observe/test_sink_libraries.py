@@ -198,7 +198,7 @@ def in_process(
     return subprocess.run(words, cwd=root, env=environment, timeout=280, check=False, capture_output=True, text=True)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("library", SHIPPED, indirect=True)
 def test_a_process_that_is_killed_leaves_what_it_sent(library: str, tmp_path: Path) -> None:
     """The two that write in the background get their second for it, as the next step of a training would give."""

@@ -91,7 +91,7 @@ async def test_an_agent_elsewhere_is_asked_again_under_the_same_id(tmp_path: Pat
     assert (before.world.steps, after.world.steps) == (1, 1)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("is_answered_meanwhile", [True, False])
 async def test_after_a_kill_what_was_under_way_is_joined_and_nobody_is_asked_twice(
     tmp_path: Path, is_answered_meanwhile: bool

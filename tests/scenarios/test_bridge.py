@@ -61,7 +61,7 @@ class TestAtOnce(EnvironmentContract):
         return Task(id=f"train-{number}", seed=number)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("name", LETTERED)
 def test_letters_are_the_games_own_actions_and_all_that_the_tiny_base_reads_it_knows(name: str) -> None:
     scenario = scenario_of(name)
@@ -95,7 +95,7 @@ def test_letters_are_the_games_own_actions_and_all_that_the_tiny_base_reads_it_k
     assert environment.render() == words.render()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_environment_has_a_team_and_a_single_agent_in_words(name: str) -> None:
     scenario = scenario_of(name, style="words")

@@ -43,7 +43,7 @@ READ = {
 """An answer somewhere; nothing may break of it."""
 
 pytestmark = [
-    pytest.mark.nightly(of=8),
+    pytest.mark.nightly(of=16),
     # Jericho says so of every generated adventure of TextWorld.
     pytest.mark.filterwarnings("ignore:Game .* is not fully supported"),
     # A package that reasoning-gym's arc_agi reads its puzzles from.

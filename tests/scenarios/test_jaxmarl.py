@@ -17,7 +17,7 @@ from mas.scenarios.bridges.jaxmarl_games import GAMES
 from mas.scenarios.game import GameEnvironment
 
 pytestmark = [
-    pytest.mark.nightly(of=8),
+    pytest.mark.nightly(of=16),
     pytest.mark.skipif(find_spec("jaxmarl") is None, reason="JaxMARL is not installed: mas[jaxmarl]"),
 ]
 

@@ -74,7 +74,7 @@ def test_the_fingerprint_tells_options_apart(scenario: Scenario) -> None:
     assert same.fingerprint() == scenario.fingerprint() != other.fingerprint()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_random_player_mostly_fails(scenario: Scenario) -> None:
     # relay: one of four digits; two_hop: one of six symbols; plan_path: a walk of legal moves, see there.
     wanted = {"relay": 1 / 4, "two_hop": 1 / 6}

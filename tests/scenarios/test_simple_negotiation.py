@@ -175,7 +175,7 @@ def test_an_illegal_offer_loses() -> None:
     assert step.rewards == {"player_0": {"payoff": -1}, "player_1": {"payoff": 1}}
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_same_seed_is_the_same_game_and_every_deal_comes() -> None:
     deals = [
         tuple(begun(seed).observe(seat).fields["seen"] for seat in ("player_0", "player_1")) for seed in range(200)

@@ -46,7 +46,7 @@ class TestSmall(EnvironmentContract):
         return Task(id=f"train-{number}", seed=number)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_an_adventure_is_the_same_again_and_its_clone_goes_the_same_way() -> None:
     first, second = started(), started()
     walk(first, Random(1), 4)
@@ -55,7 +55,7 @@ def test_an_adventure_is_the_same_again_and_its_clone_goes_the_same_way() -> Non
     assert first.snapshot() == second.snapshot()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_only_admissible_commands_reach_the_interpreter() -> None:
     environment = started()
     before = environment.render()

@@ -125,7 +125,7 @@ def exported(request: pytest.FixtureRequest, smollm: Path, tmp_path: Path) -> Ex
     return Exported(base, learner, tmp_path / "a", prompt, said)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_peft_computes_with_an_exported_adapter_of_the_real_model_what_we_do(exported: Exported, smollm: Path) -> None:
     assert json.loads((exported.path / "adapter_config.json").read_text())["base_model_name_or_path"] == PUBLISHED.name
     assert "Q4_1" in (exported.path / "README.md").read_text()

@@ -69,7 +69,7 @@ def learner(base: BaseModel) -> Learner:
     return Learner(base, {"a": loud_adapter(base, 0, 0.02)}, LearnerOptions(), LossOptions())
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_real_model_knows_its_capitals(smollm: Path, base: BaseModel) -> None:
     assert base.name == str(smollm)
     assert base.chats

@@ -74,7 +74,7 @@ def test_outputs_and_gradients_are_those_of_each_path(
         assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_long_spans_are_parts_of_their_own_and_mix_the_same() -> None:
     layout = forest(3, trees=2, longest=150)
     assert any(isinstance(part.queries, slice) for part in layout.parts)

@@ -34,7 +34,7 @@ from mas.training.trainer import Trainer
 from mas.training.watch import Silent
 
 pytestmark = [
-    pytest.mark.nightly(of=8),
+    pytest.mark.nightly(of=16),
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed"),
     pytest.mark.vllm,
     pytest.mark.slow,

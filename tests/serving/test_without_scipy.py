@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_trainer_loads_neither_scipy_nor_scikit_learn() -> None:
     pytest.importorskip("scipy")
     pytest.importorskip("sklearn")

@@ -25,7 +25,7 @@ from mas.league.store import LeagueStore, NoLeagueError
 from mas.studio.leagues import Leagues, order_for
 
 pytest.importorskip("pyspiel", reason="OpenSpiel is not installed (extra open-spiel)")
-pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.nightly(of=16), pytest.mark.asyncio(loop_scope="session")]
 Made = tuple[Path, list[PlayedGame]]
 
 

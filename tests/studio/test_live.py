@@ -16,7 +16,7 @@ from mas.observe.run_directory import RunDirectory
 from mas.studio.run_status import owner_of
 from mas.studio.runs import Runs
 
-pytestmark = pytest.mark.nightly(of=8)
+pytestmark = pytest.mark.nightly(of=16)
 
 WITHOUT_KEY = {name: value for name, value in os.environ.items() if name != "MAS_API_KEY"}
 SHORT = ("train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0", "train.eval_first=false")

@@ -29,7 +29,7 @@ def views_of(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_view_is_accessible_and_fits_every_width(browser: Any, finished_run: Path, scheme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")

@@ -117,7 +117,7 @@ async def test_baselines_play_games_that_come_with_mas(browser: Any, site: str) 
         assert "solver" in await page.locator(".results").inner_text()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_pages_are_accessible_and_fit_every_width(browser: Any, site: str, folder: Path, scheme: str) -> None:
     async with opened(browser, site, f"/play?league={key_of(folder)}&game={TIC_TAC_TOE}", color_scheme=scheme) as page:

@@ -20,7 +20,7 @@ from mas.runs.train import train_in_directory
 from mas.scenarios import build_scenario
 from mas.serving.model import BaseModel
 
-pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.nightly(of=16), pytest.mark.asyncio(loop_scope="session")]
 
 SHORT = (
     "scenario=relay", "train.steps=2", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=2",

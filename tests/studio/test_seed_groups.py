@@ -13,7 +13,7 @@ from mas.config.load import load_config
 from mas.studio.runs import Runs
 from mas.studio.seed_groups import mean_line, seed_groups
 
-pytestmark = pytest.mark.nightly(of=8)
+pytestmark = pytest.mark.nightly(of=16)
 
 
 def make_runs(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from mas.graph.load import load_team
 from mas.graph.plan import compile_team
 from mas.roles import build_roles
 
-pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly(of=16), pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
 HOSTILE = "<img src=x onerror=\"document.title='hit'\">\x1b[31m</pre><script>document.title='hit'</script>"
 TEAM = """\

@@ -12,7 +12,7 @@ import yaml
 from studio_site import studio_over
 from team_pages import ANSWER_MS, opened
 
-pytestmark = [pytest.mark.nightly(of=8), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.nightly(of=16), pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -85,7 +85,7 @@ def test_presets_take_no_overrides(mas: Callable[..., Any]) -> None:
     assert "only `mas study ablation` takes overrides" in ended.err
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_arms_of_an_ablation_spend_equal_tokens_and_are_in_table_and_page(
     tmp_path: Path, small_overrides: Sequence[str], mas_cache: Path
 ) -> None:

@@ -216,7 +216,7 @@ def test_effects_are_paired_by_seed_and_corrected_over_the_study() -> None:
     assert {one.seeds for one in found.values()} == {4}
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_study_is_worked_through_once_and_goes_on_where_it_was(tmp_path: Path) -> None:
     options, done = options_of(), list[StudyJob]()
 

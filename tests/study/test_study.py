@@ -132,7 +132,7 @@ def test_without_workers_chains_are_worked_through_here_in_order() -> None:
     assert [runs[0].seed for _, runs in done] == [0, 1, 2]
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_case_of_self_play_tells_its_measure_and_stays_out_of_success(
     tmp_path: Path, small_overrides: Sequence[str], mas_cache: Path
 ) -> None:

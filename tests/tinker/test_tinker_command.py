@@ -20,7 +20,7 @@ from mas.serving.model import BaseModel
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tinker" / "digits.py"
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_the_command_serves_until_it_is_interrupted_and_needs_its_key(base: BaseModel, tmp_path: Path) -> None:
     key = "tml-s3cret-of-the-command"
     words = [*COMMAND, "tinker", f"model.path={base.name}", f"run_dir={tmp_path / 'run'}", "--port", "0"]

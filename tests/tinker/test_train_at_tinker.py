@@ -235,7 +235,7 @@ def test_a_team_learns(server: RunningTinker, tmp_path: Path) -> None:
     assert max(adapters[role]["behaviour_gap"] for role in ("planner", "executor")) < 1e-4
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_a_run_that_was_resumed_is_one_that_was_not_and_is_played(
     server: RunningTinker, tmp_path: Path, mas: Any
 ) -> None:

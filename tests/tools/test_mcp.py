@@ -40,7 +40,7 @@ async def go(tools: RecordedTools, number: int = 0) -> str:
     return await tools.call("e", "clerk", ToolCall("bad.go", {"x": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"}), number)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_a_program_that_ends_is_started_once_more_and_then_again_for_the_next_call(tmp_path: Path) -> None:
     log = tmp_path / "log"
     server = good(log, env=["PYTHONPATH", "TOOL_KEY"], max_chars=100)
@@ -67,7 +67,7 @@ async def test_a_server_that_hangs_costs_its_time_limit_and_the_text_says_so() -
         assert 2 <= time.monotonic() - began < 4
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -93,7 +93,7 @@ async def test_what_a_hostile_server_does_is_one_text(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -14,7 +14,7 @@ from mas.training.watch import Silent
 pytest.importorskip("pyspiel")
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.matrix(
     "name,words",
     [

@@ -125,7 +125,7 @@ def speakers(seen: Seen) -> list[str]:
     return found
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_adapters_change_places_at_step_5_and_back_at_10_also_after_a_resume(
     base: BaseModel, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ def is_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_all_roles_learn_through_one_adapter_and_then_each_through_its_own(base: BaseModel) -> None:
     _, seen = await trained(base, "train.steps=4")
     assert speakers(seen)[:2] == [{(role, "planner") for role in ROLES}] * 2
@@ -87,7 +87,7 @@ async def test_at_the_fork_all_are_the_backbone_with_its_optimiser_and_after_it_
         assert not is_equal(weights_of(parted, name), weights_of(parted, "planner"))
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("stops", [(1, 3, 4), (2, 4)])
 async def test_a_run_that_is_killed_around_the_fork_ends_as_one_that_was_not(
     base: BaseModel, tmp_path: Path, stops: tuple[int, ...]

@@ -77,7 +77,7 @@ class FullDisk:
         return Limited()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("room", [0, 700, 4_800, 5_000, 20_000, 60_000])
 def test_a_disk_that_is_full_is_one_sentence_and_the_same_command_ends_as_if_it_never_was(
     train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int

@@ -166,7 +166,7 @@ async def trained(
     return flat, slow, trainer
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("mode", ["tree", "parallel"])
 async def test_a_run_that_is_killed_while_turns_wait_ends_with_the_same_weights(
     base_for: BaseFor, tmp_path: Path, mode: str
@@ -193,7 +193,7 @@ async def test_a_run_that_is_killed_while_turns_wait_ends_with_the_same_weights(
     assert trainer.progress.step == 3
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_the_reward_stack_runs_by_name_with_all_kinds_of_terms(base_for: BaseFor) -> None:
     words = ["algorithm=reward_stack", "scenario=plan_path", "train.steps=2", "train.tasks_per_step=2"]
     words += ["train.eval_every=0", "train.eval_tasks=1", "train.target=null", "algorithm.sampler.candidates=4"]

@@ -97,7 +97,7 @@ async def trained(base: BaseModel, *words: str) -> tuple[Steps, list[UpdateResul
     return steps, improved
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_every_turn_of_all_roles_is_paid_the_episode_s_f1_and_one_adapter_learns(base: BaseModel) -> None:
     # A fresh critic expects 0 and a fresh adapter is the base: with lambda = 1 an advantage is what is yet to be paid.
     steps, improved = await trained(base)

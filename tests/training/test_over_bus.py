@@ -49,7 +49,7 @@ def measured(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 def test_training_over_processes_and_in_one_ends_with_the_same_bits(
     tmp_path: Path,
     mas: Mas,

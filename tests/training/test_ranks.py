@@ -327,7 +327,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, method: str, number: int, sign: sig
     return killed
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_a_run_with_ranks_is_that_of_one_process_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

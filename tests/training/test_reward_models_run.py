@@ -73,7 +73,7 @@ def all_weights(outcome: TrainingOutcome) -> torch.Tensor:
     return torch.cat([one.flatten() for own in outcome.adapters.values() for one in own.parameters()])
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("preset", ["spa_rl", "oprl"])
 async def test_a_run_that_goes_on_ends_with_the_bits_of_one_that_never_stopped(
     paths: BaseModel, tmp_path: Path, preset: str

@@ -77,7 +77,7 @@ def weights(outcome: TrainingOutcome, name: str) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in outcome.adapters[name].parameters()])
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("mode", ["parallel", "tree"])
 async def test_episodes_are_as_long_as_the_horizon_of_the_step_allows(paths: BaseModel, mode: str) -> None:
     sampler = {"mode": mode, "candidates": 2, "horizon": {"turns": [1, 3], "every": 1}}

@@ -217,7 +217,7 @@ class Steps:
         """Nothing to keep."""
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_a_run_pays_its_proposer_by_its_own_solvers(base_for: BaseFor) -> None:
     usual = ["train.steps=2", "train.tasks_per_step=8", "train.eval_tasks=2", "train.eval_every=0"]
     config = load_config(["scenario=propose", "algorithm=search_self_play", *usual])

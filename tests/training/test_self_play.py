@@ -291,7 +291,7 @@ async def test_the_baselines_of_a_run_are_those_of_its_own_returns_in_order(kuhn
     assert means["kuhn_poker/player_0"] == pytest.approx(-means["kuhn_poker/player_1"])
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_two_games_of_a_run_do_not_share_a_baseline(kuhn: BaseModel) -> None:
     """One adapter, one environment for both games, and yet a baseline for each game and role, by hand as above."""
     outcome, steps = await train(config_of("scenario.options.game=kuhn_poker+simple_negotiation"), kuhn)

@@ -154,7 +154,7 @@ def has_moved(outcome: TrainingOutcome) -> dict[str, bool]:
     return {name: bool(adapter.parameters()[1].any()) for name, adapter in outcome.adapters.items()}
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_one_adapter_attacks_and_defends_and_learns_from_both(base: BaseModel) -> None:
     outcome, turns = await train(base)
     assert has_moved(outcome) == {"shared": True}

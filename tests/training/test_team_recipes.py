@@ -121,7 +121,7 @@ async def test_stages_train_these_roles_and_leave_the_others_as_they_are(
     assert parts == stages
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_the_first_stage_pays_an_executor_for_following_its_plan_and_for_nothing_else(base_for: BaseFor) -> None:
     words = ("scenario=workflow", "algorithm=pilotrl", "train.steps=1", "train.tasks_per_step=4")
     trainer, seen = await trained(base_for("workflow", SKILLED), *words)
@@ -143,7 +143,7 @@ def _has_learned(weights: Any) -> bool:
 # OWL
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_only_the_planner_learns_and_its_adapter_plays_with_workers_that_it_never_met(base_for: BaseFor) -> None:
     base = base_for("subagents", SKILLED)
     words = ("scenario=subagents", "algorithm=owl", "train.steps=1", "train.tasks_per_step=2")
@@ -177,7 +177,7 @@ def led_by(options: Mapping[str, Any], *words: str) -> tuple[str, ...]:
     return ("scenario=refine", *chosen, "algorithm=mlpo", "train.steps=1", *words)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @of_both_styles
 async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_candidates(
     base_for: BaseFor, options: Mapping[str, Any], peers: Mapping[str, str]
@@ -199,7 +199,7 @@ async def test_a_leader_hears_its_frozen_peers_who_speak_once_for_all_of_its_can
         assert len({turn.prompt_ids for turn in group}) == 1
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @of_both_styles
 async def test_a_leader_learns_nothing_from_tasks_that_its_peers_solve_anyway(
     base_for: BaseFor, options: Mapping[str, Any], peers: Mapping[str, str]
@@ -261,7 +261,7 @@ def test_an_action_has_what_it_was_paid_by_itself_and_not_the_team_s_pay_once_mo
     assert turn_advantages(turns, options.reward, options.advantage) == near(wanted)
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 async def test_turns_of_one_episode_differ_by_half_of_their_own_rewards(base_for: BaseFor) -> None:
     words = ("scenario=plan_path", "scenario.options.walls=0", "algorithm=action_grpo", "train.steps=1", *FEW)
     _, seen = await trained(base_for("plan_path", SKILLED), *words, "train.tasks_per_step=2")

@@ -64,7 +64,7 @@ def calls_of(record: Path) -> list[tuple[str, str, str, int]]:
         base.close()
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("mode", ["tree", "parallel"])
 async def test_an_equal_call_is_made_once_and_a_second_life_makes_none(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

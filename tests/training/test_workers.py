@@ -69,7 +69,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, order: int, times: int = 1) -> list
     return killed
 
 
-@pytest.mark.nightly(of=8)
+@pytest.mark.nightly(of=16)
 @pytest.mark.parametrize("staleness", [0, 2])
 async def test_workers_play_what_one_process_plays_also_if_one_is_killed(
     base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
