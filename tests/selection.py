@@ -7,7 +7,7 @@ The default run takes every test but what is marked for the nightly run, and of 
   under test does not read, or whose cases are many of one kind and cost seconds each: moments of a kill, attacks. With
   `shard=False` no default run takes a case that is no default: for those that take tens of seconds each.
 - `@pytest.mark.nightly` on a test, class or file (`pytestmark`): only the shard that it is in takes it, a file as a
-  whole. `nightly(of=16)` is for one of sixteen runs: what takes seconds and would show that something broke soon enough.
+  whole. `nightly(of=16)` is for one of sixteen runs: what takes seconds, and shows soon enough that something broke.
   `nightly(shard=False)` is for what takes minutes: no default run takes it.
 
 The shard follows from the commit, so that about 112 commits see everything; it is printed at the end of the run.
