@@ -1,8 +1,9 @@
-"""What all option models share: their base, numbers, and options that do not all have an effect at once."""
+"""What all option models share: their base, numbers, options that do not all have an effect at once, and the model of a
+place in them."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Annotated, Any, Self, get_args
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -55,3 +56,26 @@ class Selective(Options):
             if reason is not None:
                 raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
         return self
+
+
+def model_at(place: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel]:
+    """The option model of a section; of one entry of a mapping or a list, such as `peers.NAME`, that of its entries."""
+    model, entries = root, None
+    for part in place:
+        field = None if entries is not None else model.model_fields.get(str(part))
+        found: Any = entries if field is None else field.annotation
+        kinds, origin = get_args(found), get_origin(found)
+        entries = kinds[1] if origin is dict else kinds[0] if origin is tuple else None
+        if section := section_in(found):
+            model = section
+        elif entries is None:
+            break
+    return model
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The option model of a key that holds one, or may hold one; None: it never does."""
+    if get_origin(annotation) in (dict, tuple):
+        return None
+    possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
+    return next((one for one in possible if issubclass(one, BaseModel)), None)
