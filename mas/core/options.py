@@ -3,6 +3,7 @@ place in them."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -11,6 +12,9 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+_PLAIN = frozenset({str, int, float, type(None)})
+"""Types of most values, none of which is a bool."""
 
 
 class Options(BaseModel):
@@ -22,13 +26,20 @@ class Options(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if type(value) in _PLAIN:
+            return value
         values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
         bools = [one for one in values if isinstance(one, bool)]
-        if bools:
-            types = set(_types(cls.model_fields[info.field_name or ""].annotation))
-            if bool not in types and types & {int, float}:
-                raise ValueError(f"{str(bools[0]).lower()} is not a number; write a number")
+        if bools and _takes_numbers(cls, info.field_name or ""):
+            raise ValueError(f"{str(bools[0]).lower()} is not a number; write a number")
         return value
+
+
+@cache
+def _takes_numbers(model: type[BaseModel], field: str) -> bool:
+    """Whether a field takes numbers, and neither true nor false."""
+    types = set(_types(model.model_fields[field].annotation))
+    return bool not in types and not types.isdisjoint({int, float})
 
 
 def _types(annotation: Any) -> Iterator[Any]:
