@@ -281,6 +281,10 @@ class CallWorld(RecordEnvironment[State]):
         paid = {"progress": self.progress * share} if share else {"waste": self.waste}
         return self.noted(after, action, result), paid, True
 
+    def is_over(self, state: State) -> bool:
+        now: Any = state
+        return now.answer is not None or now.turn >= self.spec.max_turns  # nothing but an answer solves a task
+
     def standing(self, state: State) -> Mapping[str, object]:
         """What is known, in whatever order it was asked."""
         now: Any = state
