@@ -7,7 +7,6 @@ Keys that change nothing beside the other values are refused where somebody sets
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -15,10 +14,10 @@ from pydantic_core import ErrorDetails
 from mas.algorithms.parts.experience.editor import BUILT_IN_EDITORS
 from mas.config.options import Config
 from mas.core.errors import ConfigError
-from mas.core.naming import did_you_mean
+from mas.core.naming import did_you_mean, shown
+from mas.core.options import model_at, section_in
 from mas.core.team import TeamSpec
 
-_LONGEST = 80
 BRIDGES = (
     *("gymnasium", "jaxmarl", "open_spiel", "openenv", "pettingzoo", "reasoning_gym", "textarena", "textworld"),
     "verifiers",
@@ -42,7 +41,7 @@ def describe(detail: ErrorDetails) -> str:
         names = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         return f"{key} is not possible. {did_you_mean(str(value), names)}"
     if detail["type"] == "model_type":
-        fields = ", ".join(model_at(place).model_fields)
+        fields = ", ".join(model_at(place, Config).model_fields)
         return f"{key} is not possible: {_dotted(place)} is a section; set one of its keys: {fields}."
     message = re.sub(r"^(Input|String|Tuple|List|Dictionary) ", "", detail["msg"])
     hint = " (put it in quotes if a text is meant)" if detail["type"] == "string_type" and value is not None else ""
@@ -82,7 +81,7 @@ def keys_named(name: str) -> list[str]:
 
 def unknown_key(place: Sequence[int | str], value: object) -> str:
     """The sentence for a key that does not exist."""
-    model, name = model_at(place[:-1]), str(place[-1])
+    model, name = model_at(place[:-1], Config), str(place[-1])
     while place and place[0] not in Config.model_fields and len(place) > 1:
         place, model = place[:1], Config
         name = str(place[0])
@@ -94,32 +93,9 @@ def unknown_key(place: Sequence[int | str], value: object) -> str:
     return f"no key {_dotted(place)!r} (value {shown(value)}). {possible}"
 
 
-def model_at(place: Sequence[int | str], root: type[BaseModel] = Config) -> type[BaseModel]:
-    """The option model of a section; of one entry of a mapping or a list, such as `peers.NAME`, that of its entries."""
-    model, entries = root, None
-    for part in place:
-        field = None if entries is not None else model.model_fields.get(str(part))
-        found: Any = entries if field is None else field.annotation
-        kinds, origin = get_args(found), get_origin(found)
-        entries = kinds[1] if origin is dict else kinds[0] if origin is tuple else None
-        if section := _section(found):
-            model = section
-        elif entries is None:
-            break
-    return model
-
-
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The option model of a key that holds one, or may hold one; None: it never does."""
-    if get_origin(annotation) in (dict, tuple):
-        return None
-    possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
-    return next((one for one in possible if issubclass(one, BaseModel)), None)
-
-
 def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if section := _section(field.annotation):
+        if section := section_in(field.annotation):
             yield from _keys(section, f"{prefix}{name}.")
         else:
             yield prefix + name
@@ -127,12 +103,6 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def _dotted(place: Sequence[int | str]) -> str:
     return ".".join(str(part) for part in place)
-
-
-def shown(value: object) -> str:
-    """A value as errors show it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def unused_reason(key: str, config: Config) -> str | None:

@@ -144,7 +144,7 @@ def parse_override(text: str) -> Override:
         ConfigError: it is none, or its key does not exist.
     """
     try:
-        (override,) = OverridesParser.create().parse_overrides([text])
+        (override,) = _parser().parse_overrides([text])
         if not override.key_or_group:
             raise ValueError("no key")
     except (HydraException, ValueError) as error:
@@ -163,6 +163,10 @@ def parse_override(text: str) -> Override:
     if root not in Config.model_fields:
         raise ConfigError(unknown_key((root, *override.key_or_group.split(".")[1:]), override.value()))
     return override
+
+
+_parser = cache(OverridesParser.create)
+"""It keeps nothing of what it reads."""
 
 
 def _choices(parsed: Sequence[Override]) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Names: the nearest valid ones, for errors that say what was possible, and those of agents in nested teams."""
+"""Names and values in errors: the nearest valid ones, and how a value is shown; and names of agents in nested teams."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_LONGEST = 80
 
 
 def did_you_mean(value: str, options: Iterable[str]) -> str:
@@ -12,6 +14,12 @@ def did_you_mean(value: str, options: Iterable[str]) -> str:
     listed = "Possible: " + ", ".join(repr(name) for name in names) + "."
     near = get_close_matches(value, names, n=2, cutoff=0.5)
     return f"Did you mean {' or '.join(repr(name) for name in near)}? {listed}" if near else listed
+
+
+def shown(value: object) -> str:
+    """A value as errors show it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def listed(names: Iterable[str]) -> str:

@@ -1,8 +1,10 @@
-"""What all option models share: their base, numbers, and options that do not all have an effect at once."""
+"""What all option models share: their base, numbers, options that do not all have an effect at once, and the model of a
+place in them."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Annotated, Any, Self, get_args
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Annotated, Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -10,6 +12,9 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+_PLAIN = frozenset({str, int, float, type(None)})
+"""Types of most values, none of which is a bool."""
 
 
 class Options(BaseModel):
@@ -21,13 +26,20 @@ class Options(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if type(value) in _PLAIN:
+            return value
         values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
         bools = [one for one in values if isinstance(one, bool)]
-        if bools:
-            types = set(_types(cls.model_fields[info.field_name or ""].annotation))
-            if bool not in types and types & {int, float}:
-                raise ValueError(f"{str(bools[0]).lower()} is not a number; write a number")
+        if bools and _takes_numbers(cls, info.field_name or ""):
+            raise ValueError(f"{str(bools[0]).lower()} is not a number; write a number")
         return value
+
+
+@cache
+def _takes_numbers(model: type[BaseModel], field: str) -> bool:
+    """Whether a field takes numbers, and neither true nor false."""
+    types = set(_types(model.model_fields[field].annotation))
+    return bool not in types and not types.isdisjoint({int, float})
 
 
 def _types(annotation: Any) -> Iterator[Any]:
@@ -55,3 +67,26 @@ class Selective(Options):
             if reason is not None:
                 raise ValueError(f"{name}={value} has no effect here: {reason}; leave {name} out")
         return self
+
+
+def model_at(place: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel]:
+    """The option model of a section; of one entry of a mapping or a list, such as `peers.NAME`, that of its entries."""
+    model, entries = root, None
+    for part in place:
+        field = None if entries is not None else model.model_fields.get(str(part))
+        found: Any = entries if field is None else field.annotation
+        kinds, origin = get_args(found), get_origin(found)
+        entries = kinds[1] if origin is dict else kinds[0] if origin is tuple else None
+        if section := section_in(found):
+            model = section
+        elif entries is None:
+            break
+    return model
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The option model of a key that holds one, or may hold one; None: it never does."""
+    if get_origin(annotation) in (dict, tuple):
+        return None
+    possible = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type)]
+    return next((one for one in possible if issubclass(one, BaseModel)), None)

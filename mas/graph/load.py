@@ -11,11 +11,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mas.config.checks import model_at, shown
 from mas.config.plain_values import PlainLoader
 from mas.core.environment import EnvironmentSpec, ToolWorld
 from mas.core.errors import ConfigError, GraphError
-from mas.core.naming import did_you_mean, local_name
+from mas.core.naming import did_you_mean, local_name, shown
+from mas.core.options import model_at
 from mas.core.role import ENVIRONMENT, RoleSpec
 from mas.core.scenario import Scenario
 from mas.core.team import MAX_DEPTH, TeamSpec

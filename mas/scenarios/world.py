@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
@@ -281,6 +281,10 @@ class CallWorld(RecordEnvironment[State]):
         paid = {"progress": self.progress * share} if share else {"waste": self.waste}
         return self.noted(after, action, result), paid, True
 
+    def is_over(self, state: State) -> bool:
+        now: Any = state
+        return now.answer is not None or now.turn >= self.spec.max_turns  # nothing but an answer solves a task
+
     def standing(self, state: State) -> Mapping[str, object]:
         """What is known, in whatever order it was asked."""
         now: Any = state
@@ -364,7 +368,7 @@ def split_task(name: str, split: Split, index: int, content: Callable[[int], str
 
 
 def _content_at(content: Callable[[Random], str] | None, make_environment: Callable[[], Any], seed: int) -> str:
-    """What tells the task of a seed from others."""
+    """What tells the task of a seed from others. The environment may be the same one each time: no task is begun."""
     if content is not None:
         return content(Random(seed))
     world = make_environment()
@@ -396,6 +400,7 @@ class FolderScenario:
         expert: the best play that is known, with the whole state in sight: what each seat that must move does, drawing
             from a generator among equals. None: nobody wrote one.
         advise: what the environment says of a wrong action (said, right), for demonstrations; None: nothing.
+        options_key: its options as text, without those that are unkeyed.
 
     Raises:
         ConfigError: the folder holds no YAML file, as where a package was built without them.
@@ -412,10 +417,14 @@ class FolderScenario:
     expert: Callable[[Any, Random], Mapping[str, str]] | None = field(default=None, kw_only=True)
     advise: Callable[[str, str], str] | None = field(default=None, kw_only=True)
     teams: Mapping[str, TeamSpec] = field(init=False)
+    options_key: str = field(init=False)
+    _key: str = field(init=False, repr=False, compare=False)
     _content_at: Callable[[int], str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_content_at", partial(_content_at, self.content, self.make_environment))
+        object.__setattr__(self, "options_key", self.options.model_dump_json(exclude=set(self.unkeyed)))
+        object.__setattr__(self, "_key", f"{self.name}/{self.options_key}")
+        object.__setattr__(self, "_content_at", partial(_content_at, self.content, cache(self.make_environment)))
         object.__setattr__(self, "teams", self.read_teams())
 
     def read_teams(self) -> Mapping[str, TeamSpec]:
@@ -436,11 +445,6 @@ class FolderScenario:
         return self.folder.name
 
     @property
-    def options_key(self) -> str:
-        """Its options as text, without those that are unkeyed."""
-        return str(self.options.model_dump_json(exclude=set(self.unkeyed)))
-
-    @property
     def skill(self) -> float:
         """That of its noisy teacher."""
         return getattr(self.options, "skill", 0.0)
@@ -456,10 +460,6 @@ class FolderScenario:
 
     def holds_out(self, content: str) -> bool:
         return is_held_out(self._key, content)
-
-    @property
-    def _key(self) -> str:
-        return f"{self.name}/{self.options_key}"
 
     def demonstrations(self, seed: int, *, expert: bool) -> Iterator[tuple[str, str]]:
         if self.demonstrate is None:

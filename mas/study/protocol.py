@@ -162,10 +162,11 @@ class StudyJob(msgspec.Struct, frozen=True, kw_only=True):
         except ConfigError as error:
             raise ConfigError(f"case {self.case!r}, arm {self.arm!r}: {error}") from error
 
-    def key(self, options: ProtocolOptions, contents: str) -> str:
-        """What its result depends on, for the file that keeps it. `contents`: see `contents_digest`."""
+    def key(self, options: ProtocolOptions, config: Config, contents: str) -> str:
+        """What its result depends on, for the file that keeps it. `config`: `configure(options)`; `contents`: see
+        `contents_digest`."""
         tasks = options.test_tasks if self.stage == "test" else options.validation_tasks
-        return digest(self.stage, self.arm, tasks, self.configure(options).model_dump_json(), contents)
+        return digest(self.stage, self.arm, tasks, config.model_dump_json(), contents)
 
 
 def sweep_jobs(options: ProtocolOptions) -> list[StudyJob]:

@@ -153,10 +153,10 @@ class _KeptJobs:
         return read_kept(path, JobResult) if path.is_file() else None
 
     def _path(self, job: StudyJob) -> Path:
-        place = (job.case, job.base, job.arm)
+        place, config = (job.case, job.base, job.arm), job.configure(self.options)
         if place not in self._contents:
-            self._contents[place] = contents_digest(job.configure(self.options))
-        key = job.key(self.options, self._contents[place])
+            self._contents[place] = contents_digest(config)
+        key = job.key(self.options, config, self._contents[place])
         return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{key}.json"
 
 

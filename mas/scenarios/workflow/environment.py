@@ -225,7 +225,7 @@ class WorkEnvironment(RecordEnvironment[WorkState]):
             return False
 
     def is_solved(self, state: WorkState) -> bool:
-        return state.answer == answer_of(state.job, self.rules)
+        return state.answer is not None and state.answer == answer_of(state.job, self.rules)
 
     def measures(self) -> Mapping[str, float]:
         """How often a failed plan was revised."""
