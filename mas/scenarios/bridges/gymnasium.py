@@ -20,7 +20,7 @@ from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.core.user_code import load_module
 from mas.scenarios.bridges.gymnasium_games import GAMES, Described, GymnasiumGame
-from mas.scenarios.bridges.packages import OwnChance, load_package, read_options
+from mas.scenarios.bridges.packages import drawing_from, load_package, read_options
 from mas.scenarios.bridges.pettingzoo import SEEDS, allowed_actions, copied
 from mas.scenarios.game import TERM, GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
@@ -61,7 +61,7 @@ def open_environment(name: str) -> Environment:
             "named path/file.py:CLASS or package.module:CLASS"
         )
     make = partial(_made, name, _maker(gymnasium, short), options)
-    with OwnChance(0):
+    with drawing_from(0):
         first = make()
     game, space = GAMES.get(short) or _own(first), first.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -141,7 +141,7 @@ class GymnasiumSource:
         self.rules, self._make, self._game = rules, make, game
 
     def actions(self) -> int:
-        with OwnChance(0):
+        with drawing_from(0):
             space = self._make().action_space
         return int(space.start + space.n)
 
@@ -160,14 +160,14 @@ class GymnasiumEpisode:
 
     def __init__(self, make: Callable[[], Any], game: GymnasiumGame, seed: int) -> None:
         self._game, self.paid, self.is_over, self.is_solved = game, 0.0, False, False
-        with OwnChance(seed):
+        with drawing_from(seed):
             self.environment = make()
             weakref.finalize(self, self.environment.close)
             self._note(*self.environment.reset(seed=seed % SEEDS))
 
     def step(self, action: Any, seed: int) -> float:
         """Act; returns what was paid. `seed`: of the generators that the whole process shares."""
-        with OwnChance(seed):
+        with drawing_from(seed):
             observation, reward, is_terminated, is_truncated, info = self.environment.step(action)
             self._note(observation, info)
         self.paid += float(reward)

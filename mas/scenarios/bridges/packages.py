@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from threading import RLock
 from typing import Any
@@ -75,6 +77,19 @@ class OwnChance:
         self._own = random.getstate(), np.random.get_state()
         _set(self._others)
         _LOCK.release()
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """As `OwnChance` of this seed, once: what becomes of its generators is not kept."""
+    with _LOCK:
+        others = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            _set(others)
 
 
 def _set(states: tuple[Any, Any]) -> None:

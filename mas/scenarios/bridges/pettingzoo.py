@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
-from mas.scenarios.bridges.packages import OwnChance, load_package
+from mas.scenarios.bridges.packages import drawing_from, load_package
 from mas.scenarios.bridges.pettingzoo_games import GAMES, PettingZooText
 from mas.scenarios.game import GameEnvironment
 from mas.scenarios.game_rules import BridgeRules, named_actions
@@ -59,7 +59,7 @@ def open_environment(name: str) -> GameEnvironment:
         raise ConfigError(f"pettingzoo has no tested game {name!r}. {did_you_mean(name, GAMES)}")
     known = GAMES[name]
     is_at_once = known.dynamics == "simultaneous"
-    with OwnChance(0):
+    with drawing_from(0):
         module, conversions = load_package(known.module, EXTRA), load_package("pettingzoo.utils.conversions", EXTRA)
 
     def make() -> Any:
@@ -86,13 +86,13 @@ class PettingZooGame:
     text: PettingZooText
 
     def actions(self) -> int:
-        with OwnChance(0):
+        with drawing_from(0):
             environment = self.make()
             spaces = [environment.action_space(agent) for agent in environment.possible_agents]
         return max(int(space.start + space.n) for space in spaces)
 
     def begin(self, seed: int) -> "AecPosition | ParallelPosition":
-        with OwnChance(seed), warnings.catch_warnings():
+        with drawing_from(seed), warnings.catch_warnings():
             # Gymnasium's, about a space that no longer fits its own dtype: nothing here reads it.
             warnings.filterwarnings("ignore", message=".*precision lowered by casting", category=UserWarning)
             environment = self.make()
@@ -130,7 +130,7 @@ class AecPosition:
 
     def advance(self, actions: Mapping[int, int], seed: int) -> None:
         world, (action,) = self._environment, actions.values()
-        with OwnChance(seed):
+        with drawing_from(seed):
             world.step(action)
             self._paid = added(self._paid, world.possible_agents, world.rewards)
             while self.to_move() and self._is_out(world.agent_selection):
@@ -179,7 +179,7 @@ class ParallelPosition:
 
     def advance(self, actions: Mapping[int, int], seed: int) -> None:
         world = self._environment
-        with OwnChance(seed):
+        with drawing_from(seed):
             moves = {world.possible_agents[seat]: action for seat, action in actions.items()}
             observations, rewards, _, _, infos = world.step(moves)
         # Who is out keeps what it saw last.

@@ -21,7 +21,7 @@ from mas.core.errors import ConfigError
 from mas.core.host import cache_directory
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
-from mas.scenarios.bridges.packages import OwnChance, load_package
+from mas.scenarios.bridges.packages import OwnChance, drawing_from, load_package
 from mas.scenarios.replay import ReplayEnvironment
 from mas.scenarios.world import one_seat
 
@@ -83,7 +83,7 @@ def adventure(size: Size, seed: int) -> Path:
 def _compile(size: Size, seed: int, path: Path) -> None:
     textworld = load_package("textworld", "textworld")
     own = derive_seed("textworld", seed) % 2**32
-    with OwnChance(own):
+    with drawing_from(own):
         options = textworld.GameOptions()
         options.seeds = own
         options.nb_rooms = size.rooms

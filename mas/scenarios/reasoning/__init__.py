@@ -26,7 +26,7 @@ from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
 from mas.core.printable import is_readable
-from mas.scenarios.bridges.packages import OwnChance, load_package
+from mas.scenarios.bridges.packages import drawing_from, load_package
 from mas.scenarios.registry import ScenarioEntry
 from mas.scenarios.world import FolderScenario, QuestionWorld
 
@@ -123,7 +123,7 @@ def _question(name: str, config: str, seed: int) -> GymQuestion:
     for key in options:
         if key not in possible:
             raise ConfigError(f"reasoning-gym's {name!r} has no option {key!r}. {did_you_mean(key, possible)}")
-    with OwnChance(seed):
+    with drawing_from(seed):
         try:
             dataset = factory.create_dataset(name, seed=seed, size=1, **options)
             return GymQuestion(dataset, dataset[0])
@@ -169,7 +169,7 @@ class GymEnvironment(QuestionWorld[GymState]):
         extract = load_package("reasoning_gym.utils", "reasoning-gym").extract_answer
         dataset, entry = self.question(state)
         tagged = extract(action)
-        with OwnChance(0):
+        with drawing_from(0):
             try:
                 score = float(dataset.score_answer(action.strip() if tagged is None else tagged, entry))
             except Exception:  # noqa: BLE001 - scorers parse by hand: whatever it is, the answer did not parse
