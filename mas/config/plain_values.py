@@ -35,12 +35,13 @@ class PlainLoader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        is_alias = self.check_event(yaml.AliasEvent)
         node: yaml.Node | None = super().compose_node(parent, index)
         if node is not None and node.tag not in _TAGS:
             tag = node.tag.replace(_PREFIX, "!!", 1)
             said = f"the tag {tag} is not read here, only texts, numbers, true, false, null, lists and mappings"
             raise yaml.composer.ComposerError(None, None, said, node.start_mark)
-        if isinstance(node, yaml.CollectionNode):
+        if isinstance(node, yaml.CollectionNode) and not is_alias:  # whose size is known: each is counted once
             pairs = node.value if isinstance(node, yaml.MappingNode) else [(one,) for one in node.value]
             size = 1 + sum(self._sizes.get(id(one), 1) for pair in pairs for one in pair)
             self._sizes[id(node)] = size

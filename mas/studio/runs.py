@@ -63,8 +63,7 @@ class StudioRun:
         try:
             path = self.file(CONFIG_FILE)
             if self._config[0] != (state := _state(path)):
-                self._config = (state, {})  # what cannot be read is not read again, which may take seconds
-                self._config = (state, read_stored(path))
+                self._config = (state, _read_config(path))
         except (OSError, MasError):
             return {}
         return self._config[1]
@@ -82,9 +81,8 @@ class StudioRun:
         try:
             path = self.file(TEAM_FILE)
             if self._team[0] != (state := _state(path)):
-                self._team = (state, None)
-                self._team = (state, TeamSpec.model_validate(read_stored(path)))
-        except (OSError, MasError, ValidationError):
+                self._team = (state, _read_team(path))
+        except (OSError, MasError):
             return None
         return self._team[1]
 
@@ -166,6 +164,21 @@ def key_of(path: Path, name: str, plain: str) -> str:
     """
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-40:].strip("-")
     return f"{words or plain}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    """Empty where it cannot be read, which is kept as well: it may take seconds to find that out."""
+    try:
+        return read_stored(path)
+    except (OSError, MasError):
+        return {}
+
+
+def _read_team(path: Path) -> TeamSpec | None:
+    try:
+        return TeamSpec.model_validate(read_stored(path))
+    except (OSError, MasError, ValidationError):
+        return None
 
 
 def _state(path: Path) -> tuple[int, int, int]:

@@ -137,6 +137,12 @@ def test_aliases_that_stand_for_gigabytes_are_refused(tmp_path: Path) -> None:
         load_team(written(tmp_path, "\n".join(lines)))
 
 
+@pytest.mark.timeout(30)
+def test_aliases_of_one_long_list_are_counted_in_little_time(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="its aliases stand for more than 2,097,152 values"):
+        load_team(written(tmp_path, f"a: &a [{'1,' * 40_000}]\nb: [{'*a,' * 4_000}]"))
+
+
 def test_a_key_written_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="'output' is written twice"):
         load_team(written(tmp_path, "name: t\noutput: a\noutput: b\n"))

@@ -142,3 +142,19 @@ async def test_a_configuration_that_cannot_be_read_is_tried_once(
     assert [run.option("train.steps"), run.config, len(tried)] == [None, {}, 1]
     (tmp_path / "config.yaml").write_text("train: {steps: 3}")
     assert [run.option("train.steps"), run.option("train.steps"), len(tried)] == [3, 3, 2]
+
+
+async def test_while_a_configuration_is_read_nobody_else_is_told_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("train: {steps: 3}")
+    run, seen = runs.StudioRun(tmp_path, "run"), list[Any]()
+
+    def read(path: Path) -> dict[Any, Any]:
+        monkeypatch.setattr(runs, "read_stored", read_stored)
+        seen.append(run.option("train.steps"))  # as another thread does meanwhile
+        return read_stored(path)
+
+    monkeypatch.setattr(runs, "read_stored", read)
+    seen.append(run.option("train.steps"))
+    assert seen == [3, 3]
