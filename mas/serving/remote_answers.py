@@ -17,6 +17,8 @@ from mas.serving.model_text import ModelLimits
 
 MOST_BYTES = 64 * 2**20
 """Of one answer, whole or streamed: the scores of a prompt of half a million tokens."""
+_ROUNDING = 0.01
+"""What half-precision logits may make of the log-probability of a token that is certain."""
 IDENTITY = {"Accept-Encoding": "identity"}
 """Headers with which nothing comes compressed, which could be of any length."""
 
@@ -34,7 +36,7 @@ def check_generation(made: Generation, request: Request, limits: ModelLimits, ur
         before: tokens in the pieces before it.
 
     Raises:
-        EngineError: a token outside the vocabulary, more tokens than were asked for, or a log-probability that is none.
+        EngineError: a token outside the vocabulary, or more tokens than were asked for.
     """
     outside = next((token for token in made.token_ids if not 0 <= token < limits.vocabulary), None)
     if outside is not None:
@@ -44,19 +46,19 @@ def check_generation(made: Generation, request: Request, limits: ModelLimits, ur
     count, most = before + len(made.token_ids), request.sampling.max_tokens
     if count > most:
         raise EngineError(f"{url} returned {count} tokens, and {most} at most were asked for")
-    check_logprobs(made.logprobs, url)
     return made
 
 
-def check_logprobs(values: Sequence[float], url: str) -> None:
-    """Refuse what no token that is drawn can have.
+def read_logprobs(values: Sequence[float], url: str) -> tuple[float, ...]:
+    """Log-probabilities as tokens that were drawn can have them: at most 0, which rounding may pass.
 
     Raises:
-        EngineError: one of the values is no finite number.
+        EngineError: one of the values is no finite number, or above 0 by more than rounding.
     """
-    wrong = next((value for value in values if not math.isfinite(value)), None)
+    wrong = next((value for value in values if not -math.inf < value <= _ROUNDING), None)
     if wrong is not None:
         raise EngineError(f"{url} returned the log-probability {wrong}, which no token that is drawn has")
+    return tuple(min(value, 0.0) for value in values)
 
 
 def check_adapter(named: AdapterRef | None, model: str, url: str) -> None:

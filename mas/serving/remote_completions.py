@@ -20,7 +20,7 @@ from mas.core.errors import EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import ModelLimits, ModelText, check_unrestricted
-from mas.serving.remote_answers import check_adapter, check_generation, check_logprobs
+from mas.serving.remote_answers import check_adapter, check_generation, read_logprobs
 from mas.serving.remote_server import RemoteServer, adapters_of, choose_model, context_of, list_models, read
 
 _PATH = "/completions"
@@ -115,8 +115,7 @@ class Completions:
         ):
             raise EngineError(f"{self.server.options.url}{_PATH} returned no prompt_logprobs of these tokens")
         scores = tuple(entry[token].logprob for entry, token in zip(entries, completion_ids, strict=True) if entry)
-        check_logprobs(scores, f"{self.server.options.url}{_PATH}")
-        return scores
+        return read_logprobs(scores, f"{self.server.options.url}{_PATH}")
 
     def _body(self, model: str, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling
@@ -144,7 +143,7 @@ class Completions:
                 f"{url} returned no token ids: only vllm serve and mas serve have them; other servers are spoken to "
                 f"with {self.server.place}.api=chat"
             )
-        values = tuple(min(value, 0.0) for value in logprobs if value is not None)
+        values = read_logprobs([value for value in logprobs if value is not None], url)
         if len(values) != len(ids):
             raise EngineError(f"{url} returned {len(values)} log-probabilities for {len(ids)} tokens")
         is_stopped = bool(ids) and ids[-1] in request.sampling.stop

@@ -24,7 +24,7 @@ from mas.core.errors import ConfigError, EngineError, UnknownAdapter
 from mas.core.naming import did_you_mean
 from mas.serving.in_flight import InFlight
 from mas.serving.model_text import ModelText, check_unrestricted
-from mas.serving.remote_answers import check_generation, check_logprobs
+from mas.serving.remote_answers import check_generation, read_logprobs
 from mas.serving.remote_server import key_of
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class TinkerEngine:
             raise EngineError(f"{self.url}: {len(logprobs)} log-probabilities for {len(drawn.tokens)} tokens")
         made = Generation(
             token_ids=tuple(drawn.tokens),
-            logprobs=tuple(min(value, 0.0) for value in logprobs),
+            logprobs=read_logprobs(logprobs, self.url),
             finish="stop" if drawn.stop_reason == "stop" else "length",
             adapter=ref,
         )
@@ -173,8 +173,7 @@ class TinkerEngine:
             scores = [value for value in found[len(prompt_ids) :] if value is not None]
             if len(scores) != len(completion_ids):
                 raise EngineError(f"{self.url} scored {len(scores)} of {len(completion_ids)} tokens")
-            check_logprobs(scores, self.url)
-            return tuple(scores)
+            return read_logprobs(scores, self.url)
 
     async def close(self) -> None:
         if self._flights.is_closed:

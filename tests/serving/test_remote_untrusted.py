@@ -35,6 +35,8 @@ def drawn(ids: list[Any], logprobs: list[float], **more: Any) -> Response:
     [
         (lambda: drawn([8, 9], [float("nan"), -1.0]), "the log-probability nan"),
         (lambda: drawn([8, 9], [-1.0, float("-inf")]), "the log-probability -inf"),
+        (lambda: drawn([8, 9], [-1.0, float("inf")]), "the log-probability inf"),
+        (lambda: drawn([8, 9], [-1.0, 0.7]), "the log-probability 0.7"),
         (lambda: drawn([8, 87], [-1.0, -1.0]), "token 87, outside the vocabulary of 87: does it serve this base"),
         (lambda: drawn([-1, 8], [-1.0, -1.0]), "token -1, outside the vocabulary"),
         (lambda: drawn([10**30, 8], [-1.0, -1.0]), f"token {10**30}, outside the vocabulary"),
