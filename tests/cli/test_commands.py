@@ -240,7 +240,7 @@ def test_eval_plays_baselines_at_the_teams_calls(finished: Path, mas: Mas) -> No
     assert list(rows) == [
         *("untrained", "trained", "leader alone", "best of 2, verified", "best of 2, voted", "random", "scripted")
     ]
-    calls = {name: float(cells[3]) for name, cells in rows.items()}
+    calls = {name: float(cells[4]) for name, cells in rows.items()}
     assert (calls["trained"], calls["leader alone"]) == (2, 1)
     assert calls["best of 2, verified"] == calls["best of 2, voted"] == 2
     assert calls["random"] == calls["scripted"] == 0
