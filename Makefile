@@ -7,11 +7,11 @@ TEST := .venv-test
 BENCH := .venv-bench
 FOREIGN := openenv==0.10.0 verifiers==0.4.0 arize-phoenix==20.26.1
 
-# Files of tests go to four processes, each file as a whole: what it makes for all its tests is made once. Two cores have
+# Files of tests go to three processes, each file as a whole: what it makes for all its tests is made once. Two cores have
 # work then while a test waits for a broker or a server. The processes that tests start find compiled modules, whatever
 # the environment says.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(TEST)/bin/pytest -q
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 # Some tests kill processes or measure time, and a busy machine may be too slow for one of thousands. What failed runs once
 # more, by itself in a new process: its first failure stays in the output. $(call tested,OPTIONS,RECORD OF DURATIONS)
 tested = $(PYTEST) $(SIDE_BY_SIDE) $(1) --durations-file=$(2) || { test $$? -eq 1 && \
