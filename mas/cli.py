@@ -182,7 +182,7 @@ PANELS: dict[str, dict[str, CommandPlace]] = {
         ),
         "sandbox": CommandPlace(
             "mas.sandbox.command:sandbox",
-            "Run a Python program that nobody trusts, or say how this machine would.",
+            "Run an untrusted Python program, or say how this machine would.",
         ),
         "cluster": CommandPlace(
             "mas.runs.cluster:cluster",

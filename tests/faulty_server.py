@@ -4,12 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from loopback import served
 from starlette.applications import Starlette
 from starlette.requests import Request as Call
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from mas.config.servers import RemoteOptions
 from mas.core.engine import Request, Sampling
+from mas.core.errors import EngineError
+from mas.serving.model_text import ModelText
+from mas.serving.remote_completions import OpenAIEngine
 
 ASK = Request(prompt_ids=(5, 6, 7), sampling=Sampling(max_tokens=2), seeds=(1,))
 MODELS = {
@@ -52,3 +58,12 @@ class Server:
         finally:
             self.under_way -= 1
         return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+
+async def check_refused(text: ModelText, answer: Callable[[], Response], message: str) -> None:
+    """An engine whose server answers so raises one error with this message."""
+    async with served(Server(lambda number, body: answer()).app) as url:
+        engine = await OpenAIEngine.start(RemoteOptions(url=url), text)
+        with pytest.raises(EngineError, match=message):
+            await engine.generate(ASK)
+        await engine.close()

@@ -78,7 +78,7 @@ class WorkerObject:
         return Done(b"")
 
     async def invoke(self, method: str, payload: bytes, fetches: Sequence[Fetch]) -> Outcome:
-        """Call a method; cancelled only by whoever awaits this."""
+        """Call a method. Only cancelling this call cancels the method."""
         try:
             function = self._method(method)
             if inspect.iscoroutinefunction(function):

@@ -119,7 +119,7 @@ def read_stored(path: Path) -> dict[Any, Any]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a pipe at once, too, which otherwise waits until somebody writes into it."""
+    """An opener that does not block: opening a pipe otherwise waits for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

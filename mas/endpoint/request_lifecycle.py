@@ -95,7 +95,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Current(Collector):
-    """Read when somebody looks: the current version of every adapter, team turns, and how often their loops were taken
+    """Computed at each scrape: the current version of every adapter, team turns, and how often their loops were taken
     (the share of replies that a feedback agent sent back, say)."""
 
     engine: Engine

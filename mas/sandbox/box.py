@@ -21,7 +21,7 @@ CLOSED = "the sandbox is closed: make another one"
 
 
 class Sandbox:
-    """Runs Python programs that nobody trusts. It begins with the first program and is to be closed.
+    """Runs untrusted Python programs. It begins with the first program and is to be closed.
 
     Args:
         limits: of every program.

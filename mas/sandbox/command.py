@@ -24,7 +24,7 @@ def sandbox(
     walls: Annotated[str, typer.Option(help=f"{' or '.join(MECHANISMS)}; default: the first that works")] = "",
     measure: Annotated[int, typer.Option(min=0, help="run so many trivial programs and say how many per second")] = 0,
 ) -> None:
-    """Run a Python program that nobody trusts, or say how this machine would."""
+    """Run an untrusted Python program, or say how this machine would."""
     mechanism = _mechanism(walls)
     source = None if file is None else _text(file)
     if source is None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from faulty_server import ASK, GOOD, MODELS, Server
+from faulty_server import ASK, GOOD, MODELS, Server, check_refused
 from loopback import served
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -122,11 +122,7 @@ async def test_no_server_is_an_error_that_says_where_and_what_to_do(text: ModelT
 async def test_answers_that_are_none_are_typed_errors(
     text: ModelText, answer: Callable[[], Response], message: str
 ) -> None:
-    async with served(Server(lambda number, body: answer()).app) as url:
-        engine = await OpenAIEngine.start(RemoteOptions(url=url), text)
-        with pytest.raises(EngineError, match=message):
-            await engine.generate(ASK)
-        await engine.close()
+    await check_refused(text, answer, message)
 
 
 async def test_scores_that_are_missing_are_a_typed_error(text: ModelText) -> None:

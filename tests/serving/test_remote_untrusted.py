@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from faulty_server import ASK, GOOD, Server
+from faulty_server import ASK, GOOD, Server, check_refused
 from loopback import served
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -52,11 +52,7 @@ def drawn(ids: list[Any], logprobs: list[float], **more: Any) -> Response:
 async def test_answers_that_nobody_drew_are_typed_errors(
     text: ModelText, answer: Callable[[], Response], message: str
 ) -> None:
-    async with served(Server(lambda number, body: answer()).app) as url:
-        engine = await OpenAIEngine.start(RemoteOptions(url=url), text)
-        with pytest.raises(EngineError, match=message):
-            await engine.generate(ASK)
-        await engine.close()
+    await check_refused(text, answer, message)
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])

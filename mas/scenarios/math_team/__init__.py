@@ -20,9 +20,10 @@ from mas.core.environment import Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import Verdict
 from mas.core.options import Options
+from mas.scenarios.call_world import CallWorld
 from mas.scenarios.noisy_teacher import DIGITS, VERDICTS, NoisyTeacher
 from mas.scenarios.registry import ScenarioEntry
-from mas.scenarios.world import CallWorld, FolderScenario, one_seat
+from mas.scenarios.world import FolderScenario, one_seat
 from mas.tools import CALCULATOR, Toolbox, ToolCall, calculate, read_call
 
 BOX = Toolbox([CALCULATOR])

@@ -20,6 +20,7 @@ from mas.core.environment import CountedCall, Move, Task
 from mas.core.errors import ToolRefused
 from mas.core.messages import parsed_text
 from mas.core.tool_call import ToolCall
+from mas.scenarios.call_world import REFUSED, CallWorld
 from mas.scenarios.noisy_teacher import DIGITS, NoisyTeacher
 from mas.scenarios.tool_use.tasks import (
     SHORTHAND,
@@ -36,7 +37,7 @@ from mas.scenarios.tool_use.tasks import (
     toolbox,
     wanted_table,
 )
-from mas.scenarios.world import REFUSED, CallWorld, ToolRecordEnvironment, one_seat
+from mas.scenarios.world import ToolRecordEnvironment, one_seat
 from mas.tools import read_call, tool_score
 
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
