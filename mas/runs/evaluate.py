@@ -293,7 +293,7 @@ def _table(results: "Mapping[str, Evaluation]", title: str) -> Table:
         table.add_column(column, justify="right")
     for name, result in results.items():
         cost = (f"{spent / len(result.episodes):.1f}" for spent in (result.calls, result.tokens))
-        interval = f"{result.interval.low:.2f} to {result.interval.high:.2f}"
+        interval = f"{result.interval.low:.2f}–{result.interval.high:.2f}"
         means = (f"{result.success:.3f}", interval, f"{result.turns:.1f}", f"{result.failures:.3f}")
         table.add_row(Text(name), *means, *cost)
     unplayed = {episode.cause for result in results.values() for episode in result.episodes if episode.cause}
