@@ -4,8 +4,9 @@
 test function of half a second or more. CPU seconds count subprocesses that were waited for; unlike wall time they say
 the same on a busy machine. It works under pytest-xdist, too, where workers measure and the controller writes.
 
-`tests/durations.json` holds the longest that files took in records of whole default runs, and only decides an order:
-under xdist the longest files begin first, so that no worker is left alone with a long one at the end.
+`tests/durations.json` holds the longest that files took, seconds of the clock, in records of whole runs, `default` and
+`all`. It only decides an order: under xdist the longest files begin first, so that no worker is left alone with a long
+one at the end.
 """
 
 import json
@@ -134,5 +135,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Under xdist, the longest files first; within a file as written."""
     if hasattr(config, "workerinput") and RECORD.is_file():
-        wall_s = {name: one["wall_s"] for name, one in json.loads(RECORD.read_text(encoding="utf-8"))["files"].items()}
+        wall_s = json.loads(RECORD.read_text(encoding="utf-8"))["all" if config.option.all else "default"]
         items.sort(key=lambda item: -wall_s.get(item.nodeid.partition("::")[0], 0.0))
