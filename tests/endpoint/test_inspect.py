@@ -27,7 +27,8 @@ from mas.runs.evaluate import asked_of
 from mas.testing.scripted import ScriptedEngine
 from mas.training import saved
 
-pytestmark = [pytest.mark.filterwarnings("ignore")]
+# Inspect takes six seconds to be imported.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.nightly(of=8)]
 
 Eval = Callable[..., Any]
 

@@ -52,6 +52,10 @@ class TestOpenAIEngine(EngineContract):
         await engine.refresh()
         return ref
 
+    @pytest.mark.nightly(of=16)  # some 1,600 requests; the engine behind is held to its distribution in every run
+    async def test_samples_follow_the_distribution(self, engine: Engine) -> None:
+        await super().test_samples_follow_the_distribution(engine)
+
     async def test_a_new_version_is_noticed_by_what_it_says(self, engine: Engine) -> None:
         ref = (await self.behind.store.publish("a", loud_adapter(self.base, 3))).ref
         (generation,) = await engine.generate(self.request(engine, seeds=(1,)))
