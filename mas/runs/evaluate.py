@@ -289,7 +289,7 @@ def print_results(results: "Mapping[str, Evaluation]", title: str, console: Cons
 def _table(results: "Mapping[str, Evaluation]", title: str) -> Table:
     table = Table(title=Text(printable(title)))  # a text would be read as markup
     table.add_column("team")
-    for column in ("success", "95 %", "turns", "failures", "calls/task", "tokens/task"):
+    for column in ("success", "95 %", "turns", "failures", "calls per task", "tokens per task"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         cost = (f"{spent / len(result.episodes):.1f}" for spent in (result.calls, result.tokens))

@@ -36,7 +36,7 @@ def made(environment: Callable[[], Environment]) -> FolderScenario:
     """relay's teams and tasks around another environment."""
     scenario = build_scenario(sized("relay"))
     assert isinstance(scenario, FolderScenario)
-    return replace(scenario, make_environment=environment, expert=None)
+    return replace(scenario, make_environment=environment, content=lambda random: str(random.random()), expert=None)
 
 
 @pytest.fixture(scope="module")

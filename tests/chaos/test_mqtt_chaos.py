@@ -176,7 +176,7 @@ async def test_a_broker_that_stands_still_for_ten_seconds_loses_nothing(
 
 def disturb(bus: MqttBus, random_: random.Random) -> None:
     """Lose, repeat and delay a part of what the bus receives, presences and its own echoes excepted."""
-    received = bus._node.received
+    received = bus._node.dispatcher.take
 
     def disturbed(topic: str, payload: bytes) -> None:
         if "/presence/" in topic or topic.endswith(f"/{bus._node.me.process}/{bus._node.me.principal}"):
@@ -191,7 +191,7 @@ def disturb(bus: MqttBus, random_: random.Random) -> None:
             else:
                 received(topic, payload)
 
-    bus._node.received = disturbed
+    bus._node.dispatcher.take = disturbed
 
 
 @asynccontextmanager
