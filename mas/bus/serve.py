@@ -237,7 +237,7 @@ class Service:
                     raise TypeError(f"the handler of {self.address!r} returned no payload for a request")
                 await self._bus.reply(envelope, self._envelopes.answer(envelope, payload))
         except asyncio.CancelledError:
-            if is_wanted and not (self._is_leaving and envelope.reply_to is None):
+            if is_wanted and not (self._is_leaving and _is_redelivered(envelope)):
                 cause = f"the handler of {self.address!r} was cancelled on {envelope.id!r}"
                 await self._failed(inbox, envelope, Closed(cause))
             elif not is_wanted:
@@ -270,6 +270,11 @@ class Service:
                 inbox.nack(envelope, is_tried=False)
 
 
+def _is_redelivered(envelope: Envelope) -> bool:
+    """Whether the bus gives a message to another listener when the one that has it leaves."""
+    return envelope.reply_to is None or envelope.delivery is Delivery.AT_LEAST_ONCE
+
+
 def serve(
     bus: Bus,
     address: str,
@@ -286,7 +291,8 @@ def serve(
 
     Messages of one source and key are handled one after the other. One-way messages are handled too, and what the
     handler returns for them goes nowhere. A handler is cancelled when its requester is, or waits no longer. Leaving
-    cancels the handlers that still run: their requesters get Closed, and one-way messages are delivered again.
+    cancels the handlers that still run: their requesters get Closed; one-way messages, and requests that are
+    `at_least_once`, are delivered again where there is another listener.
 
     Args:
         handler: an exception that it raises goes to the requester: a MasError as it is, others as RemoteError.

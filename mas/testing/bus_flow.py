@@ -269,6 +269,26 @@ class FlowContract(BusSuite):
                 await bus.reply(again, answer_to(again, "done"))
                 assert (await asked).payload.content == "done"
 
+    async def test_at_least_once_another_service_answers_for_the_one_that_left(
+        self, bus: Bus, sender: EnvelopeFactory
+    ) -> None:
+        came = asyncio.Event()
+
+        async def hang(request: Envelope) -> Payload:
+            came.set()
+            return await asyncio.Future()
+
+        async def shout(request: Envelope) -> Payload:
+            return Note(text="done")
+
+        async with AsyncExitStack() as leaving:
+            await leaving.enter_async_context(serve(bus, "b", hang))
+            asked = start(bus.request(sender.new("b", Note(text="x"), delivery=Delivery.AT_LEAST_ONCE)))
+            await came.wait()
+            async with serve(bus, "b", shout):
+                await leaving.aclose()
+                assert (await asked).payload.content == "done"
+
     async def test_the_earlier_of_deadline_and_timeout_holds(self, bus: Bus, sender: EnvelopeFactory) -> None:
         near, far = bus.now() + 50.0, bus.now() + 500.0
         async with bus.subscribe("b") as inbox:
