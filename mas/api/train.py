@@ -115,7 +115,7 @@ def train(
         task: a scenario by the name of its preset, `mas.questions(...)`, or a class of environments of your own (see
             `mas.scenarios.user_class`), whose arguments are `scenario.options.*` of `options`.
         model: the name of a preset; None: the tiny base.
-        algorithm: the name of a preset, or a file of yours; None: what the scenario's preset says.
+        algorithm: the name of a preset, or a file of yours; None: AT-GRPO.
         steps: `train.steps`; None: the default.
         seed: `train.seed`; None: the default.
         run_dir: where the run is kept; None: the default, `runs/latest`.

@@ -65,7 +65,7 @@ ALL = JoinSpec()
 
 
 class Retries(Options):
-    """Asking again after an error that may pass: Expired, RemoteError, Closed or NoRoute.
+    """Asking again after an error that may pass: Expired, RemoteError, Closed, NoRoute or NoPayload.
 
     The wait before attempt n + 1 is wait_s * factor^(n-1) * (1 + jitter * u), u drawn from [-1, 1] by the seed of the
     episode, turn, agent and attempt.

@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import SMOLLM2, TINY, TinyOptions
 from mas.core.host import cache_directory
+from mas.core.role import SELF, parse_template
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.observe.durations import clock_time
@@ -54,7 +55,8 @@ def open_base(
     path = base_path(setup, note, home)
     text = load_text(setup.model, path)
     for role, spec in setup.team.roles.items():
-        if spec.history and spec.voice == "engine" and not text.chats:
+        is_shown = spec.history == 1 and spec.template is not None and SELF in parse_template(spec.template).names
+        if spec.history and spec.voice == "engine" and not text.chats and not is_shown:
             note(
                 f"note: compact prompts, as the tiny base's, leave out the earlier answers of {role} (history: "
                 f"{spec.history}); a model that chats sees them"

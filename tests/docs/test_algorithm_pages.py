@@ -1,10 +1,14 @@
 """Every algorithm has a page of one form: what its paper does, formulas, what differs, how to run it, its curve."""
 
 import re
+from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from pages import ROOT, blocks, read
+from pydantic import BaseModel
 
+from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.registry import find_algorithm
 from mas.commands.algorithms import parts_of
 from mas.config.load import presets
@@ -83,3 +87,22 @@ def test_every_page_is_of_a_preset_and_in_the_table() -> None:
     assert pages == set(presets("algorithm"))
     linked = re.findall(r"\[`(\w+)`\]\(algorithms/(\w+)\.md\)", read("docs/algorithms.md"))
     assert {page for name, page in linked if name == page} == pages
+
+
+def leaves(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every key below a model; lists of models are one key."""
+    for name, field in model.model_fields.items():
+        kinds = get_args(field.annotation) or (field.annotation,)
+        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        is_list = str(field.annotation).startswith("tuple")
+        yield from leaves(inner[0], f"{above}{name}.") if inner and not is_list else [f"{above}{name}"]
+
+
+def test_the_table_of_the_pipeline_has_every_key() -> None:
+    named, last = set[str](), ""
+    for row in read("docs/algorithms.md").partition("| part | keys |")[2].partition("\n\n")[0].splitlines()[2:]:
+        for key in re.findall(r"`([\w.*]+)`", row.split("|")[2]):
+            last = last.rpartition(".")[0] + key if key.startswith(".") else key
+            named.add(last.removesuffix(".*"))
+    keys = set(leaves(AlgorithmOptions)) - {"code", "name", "options"}  # the algorithm itself
+    assert [key for key in sorted(keys) if not any(f"{key}.".startswith(f"{name}.") for name in named)] == []

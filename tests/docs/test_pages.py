@@ -25,6 +25,7 @@ from mas.config.options import Config
 from mas.config.servers import PeerOptions, RemoteOptions
 from mas.core.environment import Environment, Task
 from mas.core.errors import ConfigError
+from mas.core.messages import PAYLOADS
 from mas.core.role import RoleSpec
 from mas.core.team import TeamSpec
 from mas.endpoint import KeptRequests, Served, build_app, running
@@ -32,7 +33,7 @@ from mas.endpoint.client_keys import read_keys
 from mas.endpoint.command import served_team
 from mas.graph import compile_team, load_team
 from mas.observe.metrics import read_metrics
-from mas.roles import build_roles
+from mas.roles import BUILT_IN, build_roles
 from mas.runs.resolve import resolve
 from mas.runtime.replay_log import ReplayLog
 from mas.scenarios import build_scenario
@@ -90,6 +91,19 @@ def test_every_key_of_a_team_is_documented(section: str, model: type[BaseModel])
     rows = "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
     in_files = {"protocol"} if model is TeamSpec else set()  # read into the keys that it stands for
     assert set(re.findall(r"`(\w+)`", rows)) == set(model.model_fields) | in_files
+
+
+def test_the_page_on_teams_says_what_each_type_of_role_emits_and_accepts() -> None:
+    rows = read("docs/teams.md").partition("| type | emits |")[2].partition("\n\n")[0].splitlines()[2:]
+    said = {}
+    for row in rows:
+        name, *cells = [cell.strip() for cell in row.strip("|").split("|")]
+        said[name] = [set(PAYLOADS) if cell == "every kind" else set(re.findall(r"`(\w+)`", cell)) for cell in cells]
+    found = {
+        name: [{kind.default_emits}, {*kind.default_accepts}, set(kind.default_routes)]
+        for name, kind in BUILT_IN.items()
+    }
+    assert said == found
 
 
 def test_every_key_of_a_server_is_documented() -> None:

@@ -47,3 +47,12 @@ def test_agents_without_a_prompt_are_not_named_where_prompts_leave_out_earlier_a
     open_base(resolve(config), said.append)
     (note,) = [text for text in said if "earlier answers" in text]
     assert "earlier answers of solver (history: 2)" in note
+
+
+def test_a_prompt_that_shows_the_last_answer_leaves_out_none(
+    small_overrides: tuple[str, ...], base_for: BaseFor
+) -> None:
+    base_for("questions")
+    said = list[str]()
+    open_base(resolve(load_config(["scenario=questions", *small_overrides])), said.append)
+    assert [text for text in said if "earlier answers" in text] == []
