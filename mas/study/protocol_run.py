@@ -3,8 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,7 @@ from mas.study.chain import evaluate_both
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.workers import end_with_parent, read_kept
+from mas.study.workers import read_kept, worker_pool
 from mas.training.base import open_base
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer
@@ -164,14 +163,9 @@ def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, work
     if not workers:
         yield from (work(options, job) for job in jobs)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        futures = [pool.submit(work, options, job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:  # where one has raised, the others must not be worked through for nothing
-                future.cancel()
+    with worker_pool(workers) as pool:
+        for future in as_completed([pool.submit(work, options, job) for job in jobs]):
+            yield future.result()
 
 
 def _described(result: JobResult) -> str:

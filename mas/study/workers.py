@@ -5,10 +5,12 @@ spawned worker imports is in this file and in `mas.study.chain`, and draws nothi
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context, parent_process
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,21 +36,40 @@ def run_chains(
     if not workers:
         yield from ((chain, work(chain, note)) for chain in chains)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+    with worker_pool(workers) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: StudyChain | None = chains[0]
+        while own is not None or asked:
+            if own is not None:
+                yield own, work(own, note)
+            for future in [future for future in asked if future.done() and not future.cancelled()]:
+                yield asked.pop(future), _told(future, note)
+            own = _take_back(asked)
+            if own is None and asked:
+                wait(asked, return_when=FIRST_COMPLETED)
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this one, and at once where the block raises: nobody waits for what they work on then.
+
+    Ctrl-C at a terminal, which reaches them, too, is for this process alone.
+    """
+    others = active_children()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         try:
-            while own is not None or asked:
-                if own is not None:
-                    yield own, work(own, note)
-                for future in [future for future in asked if future.done() and not future.cancelled()]:
-                    yield asked.pop(future), _told(future, note)
-                own = _take_back(asked)
-                if own is None and asked:
-                    wait(asked, return_when=FIRST_COMPLETED)
-        finally:
-            for future in asked:  # where one has raised, the others must not be worked through for nothing
-                future.cancel()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes that begin inherit it
+            try:
+                for _ in range(workers):
+                    pool.submit(int)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield pool
+        except BaseException:
+            for process in active_children():
+                if process not in others:
+                    process.kill()
+            raise
 
 
 def read_kept(path: Path, kind: type[T]) -> T:
