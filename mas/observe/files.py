@@ -170,7 +170,7 @@ def making_directory(path: Path) -> Iterator[Path]:
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Delete directories of `making_directory` whose processes have ended."""
-    for found in parent.glob(f"{prefix}*"):
+    for found in [one for one in parent.iterdir() if one.name.startswith(prefix)]:
         with suppress(OSError):  # locked, or another process deletes it
             lock = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
