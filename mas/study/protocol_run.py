@@ -2,8 +2,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import as_completed
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -129,11 +130,12 @@ class _KeptJobs:
         """Every job's result, those that are missing worked out now; order is the jobs', whatever was done first."""
         found = {job: result for job in jobs if (result := self._load(job)) is not None}
         missing = [job for job in jobs if job not in found]
-        for result in _worked(self.options, missing, work, workers):
-            found[result.job] = result
-            write_bytes_atomic(self._path(result.job), msgspec.json.encode(result))
-            told = f"{len(found)} of {len(jobs)} {result.job.stage} runs: {_described(result)}"
-            console.print(told, style="dim", highlight=False, markup=False)
+        with closing(_worked(self.options, missing, work, workers)) as worked:
+            for result in worked:
+                found[result.job] = result
+                write_bytes_atomic(self._path(result.job), msgspec.json.encode(result))
+                told = f"{len(found)} of {len(jobs)} {result.job.stage} runs: {_described(result)}"
+                console.print(told, style="dim", highlight=False, markup=False)
         return [found[job] for job in jobs]
 
     def seconds(self) -> dict[tuple[str, str], list[float]]:
@@ -159,7 +161,7 @@ class _KeptJobs:
         return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{key}.json"
 
 
-def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Iterator[JobResult]:
+def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Generator[JobResult]:
     if not workers:
         yield from (work(options, job) for job in jobs)
         return

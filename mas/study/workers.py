@@ -7,7 +7,7 @@ spawned worker imports is in this file and in `mas.study.chain`, and draws nothi
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
@@ -25,7 +25,7 @@ Work = Callable[[StudyChain, Note], list[ArmRun]]
 
 def run_chains(
     chains: Sequence[StudyChain], note: Note, work: Work, *, workers: int
-) -> Iterator[tuple[StudyChain, list[ArmRun]]]:
+) -> Generator[tuple[StudyChain, list[ArmRun]]]:
     """Every chain with its runs, as they are finished.
 
     Args:
