@@ -22,7 +22,8 @@ from mas.study.chain import evaluate_both
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.workers import read_kept, worker_pool
+from mas.study.worker_pool import worker_pool
+from mas.study.workers import read_kept
 from mas.training.base import open_base
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer

@@ -1,16 +1,11 @@
 """Working through chains in lanes: this process, and worker processes beside it.
 
 Every chain is one seed of one case and depends on no other, so results do not depend on who works through it. What a
-spawned worker imports is in this file and in `mas.study.chain`, and draws nothing.
+spawned worker imports is in `mas.study.chain` and `mas.study.worker_pool`, and draws nothing.
 """
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from multiprocessing import active_children, get_context, parent_process
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +13,7 @@ import msgspec
 
 from mas.core.errors import RunDirectoryError
 from mas.study.chain import ArmRun, Note, StudyChain, describe, run_chain
+from mas.study.worker_pool import worker_pool
 
 T = TypeVar("T")
 Work = Callable[[StudyChain, Note], list[ArmRun]]
@@ -49,29 +45,6 @@ def run_chains(
                 wait(asked, return_when=FIRST_COMPLETED)
 
 
-@contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, and at once where the block raises: nobody waits for what they work on then.
-
-    Ctrl-C at a terminal, which reaches them, too, is for this process alone.
-    """
-    others = active_children()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        try:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes that begin inherit it
-            try:
-                for _ in range(workers):
-                    pool.submit(int)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            yield pool
-        except BaseException:
-            for process in active_children():
-                if process not in others:
-                    process.kill()
-            raise
-
-
 def read_kept(path: Path, kind: type[T]) -> T:
     """What a finished part of a study left behind.
 
@@ -84,18 +57,6 @@ def read_kept(path: Path, kind: type[T]) -> T:
         raise RunDirectoryError(
             f"{path} cannot be read ({error}): delete it, and the same command works through that part again"
         ) from error
-
-
-def end_with_parent() -> None:
-    """End this worker as soon as the process that started it is gone, however it went."""
-    parent = parent_process()
-    assert parent is not None
-
-    def wait_and_end() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait_and_end, name="mas-parent-watch", daemon=True).start()
 
 
 def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mas.study.workers import worker_pool
+from mas.study.worker_pool import worker_pool
 
 LONG_S = 300.0
 
