@@ -343,12 +343,8 @@ def _train(
         )
         status = StatusFile(run.path, trainer)
         with watching as watcher, _traced(setup.trace, run.path):
-
-            async def trained() -> TrainingOutcome:
-                training = trainer.run(watcher, status.following(watcher.on_phase), on_open=cut_back)
-                return await status.during(training)
-
-            return run_blocking(trained())
+            training = partial(trainer.run, watcher, status.following(watcher.on_phase), on_open=cut_back)
+            return run_blocking(status.during(training))
 
 
 @contextmanager
