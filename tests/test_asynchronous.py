@@ -2,7 +2,10 @@
 
 import asyncio
 import contextvars
+import gc
 import inspect
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -103,6 +106,40 @@ async def test_nothing_else_works_in_another_thread_beside_it() -> None:
     await awaited
     other.join(LIMIT_S)
     assert order == ["first", "second"]
+
+
+async def test_what_was_cancelled_leaves_no_error_that_nobody_took() -> None:
+    begun, complaints, loop = asyncio.Event(), [], asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, what: complaints.append(what))
+
+    async def forever() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        await asyncio.Event().wait()
+
+    awaited = asyncio.create_task(asynchronous(run_blocking)(forever()))
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
+    awaited.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await awaited
+    del awaited
+    await asyncio.sleep(0)  # the loop lets go of it
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_fork_waits_for_no_thread_of_its_parent() -> None:
+    code = (
+        "import asyncio, os\n"
+        "from mas.core.concurrency import asynchronous, exclusive\n"
+        "work = asynchronous(exclusive(lambda: os.getpid()))\n"
+        "asyncio.run(work())\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(asyncio.run(work()) != os.getpid())\n"
+        "print(os.waitpid(child, 0)[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.stdout == "0\n", done.stderr
 
 
 async def test_what_was_cancelled_runs_no_coroutine_any_more() -> None:

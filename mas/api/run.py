@@ -1,7 +1,6 @@
 """A run as a value: what `mas.train` returns, and what a run directory holds."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -17,7 +16,7 @@ from mas.config.trust import check_links
 from mas.core.concurrency import asynchronous, exclusive, run_blocking
 from mas.core.errors import ConfigError, MasError
 from mas.core.records import Episode
-from mas.observe.files import write_text_atomic, writing
+from mas.observe.files import write_directory_atomic, write_text_atomic, writing
 from mas.observe.metrics import read_metrics
 from mas.runs.hub_source import local_run
 from mas.runs.overrides import PLAYING, check_sampling, check_used
@@ -206,9 +205,11 @@ class Run:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"{out} is there already and not empty: choose another directory")
         with writing(out):
-            return {
-                found.name: Path(shutil.copytree(found, out / found.name)) for found in adapter_directories(self.path)
-            }
+            directories = adapter_directories(self.path)
+            files = {f"{one.name}/{file.name}": file.read_bytes() for one in directories for file in one.iterdir()}
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_directory_atomic(out, files)
+        return {one.name: out / one.name for one in directories}
 
     def export_team(self, out: Path | str, *, overrides: Sequence[str] = ()) -> Path:
         """Write the team as a folder for others with a model card, as `mas export --card` does. Returns the folder.

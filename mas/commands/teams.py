@@ -9,7 +9,7 @@ import yaml
 
 from mas.core.errors import ConfigError
 from mas.graph.load import load_team
-from mas.observe.files import writing
+from mas.observe.files import write_text_atomic, writing
 from mas.observe.trust_option import Trust
 from mas.scenarios.team_lookup import named_team
 from mas.tools.recorded import offered_tools
@@ -30,7 +30,7 @@ def graph(
     path = out / f"{spec.name}.svg"
     with writing(path, ". Choose another --out."):
         out.mkdir(parents=True, exist_ok=True)
-        path.write_text(svg(plan), encoding="utf-8")
+        write_text_atomic(path, svg(plan))
     typer.echo(mermaid(plan), nl=False)
     typer.echo(f"{path}", err=True)
 

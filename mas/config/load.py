@@ -143,8 +143,10 @@ def parse_override(text: str) -> Override:
     Raises:
         ConfigError: it is none, or its key does not exist.
     """
+    key, _, value = text.partition("=")
+    is_bare = not text.isascii() and value[:1] not in ("'", '"', "[", "{")  # which Hydra's grammar has no letters for
     try:
-        (override,) = _parser().parse_overrides([text])
+        (override,) = _parser().parse_overrides([f"{key}={literal(value)}" if is_bare else text])
         if not override.key_or_group:
             raise ValueError("no key")
     except (HydraException, ValueError) as error:

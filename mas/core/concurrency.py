@@ -5,6 +5,7 @@ notebook; `asynchronous` makes a blocking function one to be awaited.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -17,6 +18,16 @@ P = ParamSpec("P")
 _exclusive = RLock()
 _worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas")
 """Where `asynchronous` functions work."""
+
+
+def _begin_anew() -> None:
+    """A fork has neither the threads of its parent nor what they would release."""
+    global _exclusive, _worker
+    _exclusive, _worker = RLock(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="mas")
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 async def together(calls: Iterable[Awaitable[T]], name: str) -> list[T]:
@@ -113,6 +124,8 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
             if not job.cancel():  # it has begun
                 stop.stop()
                 await asyncio.wait([done])
+                if not done.cancelled():
+                    done.exception()  # the cancellation is what is raised
             raise
 
     run.__name__, run.__qualname__ = f"{function.__name__}_async", f"{function.__qualname__}_async"

@@ -298,7 +298,10 @@ class LeagueStore:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            raise ConfigError(f"the league's database failed: {_first_line(error)}") from error
+            raise ConfigError(
+                f"the league's database failed: {_first_line(error)}. Games that had ended are kept: once that is put "
+                "right, the same command goes on"
+            ) from error
 
 
 def _survives_kills(connection: Any, _: Any) -> None:

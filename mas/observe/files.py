@@ -8,12 +8,14 @@ killed in the middle of a line leaves a torn last line: reading ignores it, the 
 that does not parse is damage, and an error.
 """
 
+import fcntl
 import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -23,6 +25,8 @@ from mas.core.errors import RunDirectoryError
 
 LEFTOVER_PATTERN = ".*.tmp"
 STANDARD_OUTPUT = Path("-")
+_BEGINS_S = 60.0
+"""A hidden directory that is younger may be of a process that has not locked it yet."""
 
 
 def write_bytes_atomic(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -38,8 +42,10 @@ def write_bytes_atomic(path: Path, content: bytes, *, mode: int = 0o666) -> None
     try:
         _write_synced(temporary, content, mode)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # not the hidden one, or none
         raise
     sync_directory(path.parent)
 
@@ -126,10 +132,53 @@ def write_directory_atomic(path: Path, files: Mapping[str, bytes]) -> None:
     try:
         _fill_directory(temporary, files)
         _replace_directory(temporary, path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def making_directory(path: Path) -> Iterator[Path]:
+    """A hidden sibling for the block to fill, which gets the name `path` at its end; on an error it is deleted.
+
+    Of several processes that make it at a time, the first one's stays. What killed processes have left is deleted.
+
+    Raises:
+        OSError: a directory cannot be made there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{path.name}-"
+    _remove_abandoned(path.parent, prefix)
+    made = path.with_name(f"{prefix}{secrets.token_hex(4)}")
+    made.mkdir()  # not as tempfile does: other users of a cache may read what is made there
+    lock = os.open(made, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield made
+        try:
+            made.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Delete directories of `making_directory` whose processes have ended."""
+    for found in [one for one in parent.iterdir() if one.name.startswith(prefix)]:
+        with suppress(OSError):  # locked, or another process deletes it
+            lock = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - found.stat().st_mtime > _BEGINS_S:
+                    shutil.rmtree(found, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def delete_directory(path: Path) -> None:

@@ -8,7 +8,6 @@ with `--trust`. Whoever wants a team with code can download the repository by ot
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +18,7 @@ import typer
 from mas.core.errors import HubError
 from mas.core.host import cache_directory
 from mas.core.printable import printable
-from mas.observe.files import is_relative
+from mas.observe.files import is_relative, making_directory
 from mas.runs.hub_client import COMMIT, REPOSITORY, asking, check_repository, open_hub
 from mas.runs.hub_folder import check_folder
 
@@ -95,20 +94,11 @@ def _held(source: HubSource, note: Note) -> Path:
         check_folder(target, str(pinned))
         return target
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{commit}-", dir=folder))
+        with making_directory(target) as made:
+            _download(pinned, made, note)
+            check_folder(made, str(pinned))
     except OSError as error:
         raise HubError(f"{source}: the cache {folder} cannot be written: {error.strerror}") from error
-    try:
-        _download(pinned, made, note)
-        check_folder(made, str(pinned))
-        try:
-            made.rename(target)
-        except OSError as error:
-            if not target.is_dir():  # else another process was faster
-                raise HubError(f"{source}: the cache {folder} cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return target
 
 

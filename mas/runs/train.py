@@ -238,9 +238,10 @@ def _cleanup_on_failure(run: RunDirectory) -> Iterator[None]:
         if not steps and not run.is_resumed and not run.has_metrics:
             run.discard()
         at = f"from its checkpoint of step {steps[-1]}" if steps else "anew, as there is no checkpoint yet"
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and (error.errno in _NO_ROOM or _is_in(run.path, error)):
+            remedy = "Make room" if error.errno in _NO_ROOM else "Put it right"
             raise RunDirectoryError(
-                f"Run directory {run.path} cannot be written any more: {error.strerror}. Make room, then give the same "
+                f"Run directory {run.path} cannot be written any more: {error.strerror}. {remedy}, then give the same "
                 f"command again: it goes on {at}"
             ) from error
         if is_out_of_memory(error):
@@ -250,6 +251,11 @@ def _cleanup_on_failure(run: RunDirectory) -> Iterator[None]:
                 f"{at}"
             ) from error
         raise
+
+
+def _is_in(run: Path, error: OSError) -> bool:
+    """Whether a file of the run could not be used, as where its directory was deleted."""
+    return isinstance(error.filename, str) and Path(error.filename).is_relative_to(run)
 
 
 def _remember(config: Config, team: TeamSpec, console: Console) -> None:
@@ -337,7 +343,7 @@ def _train(
         )
         status = StatusFile(run.path, trainer)
         with watching as watcher, _traced(setup.trace, run.path):
-            training = trainer.run(watcher, status.following(watcher.on_phase), on_open=cut_back)
+            training = partial(trainer.run, watcher, status.following(watcher.on_phase), on_open=cut_back)
             return run_blocking(status.during(training))
 
 

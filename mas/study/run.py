@@ -6,6 +6,7 @@ Every finished chain is kept in `chains/`; the same command again works through 
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,10 @@ def run_study(
         return run_chain(chain, tell, partial(main.train, chain) if chain is chains[0] else None)
 
     beside = max(min((os.cpu_count() or 1) - 1, len(missing) - 1), 0)  # one process per further core and chain
-    for chain, runs in run_chains(missing, note, work, workers=beside):
-        kept.save(chain, runs)
-        known[chain] = runs
+    with closing(run_chains(missing, note, work, workers=beside)) as worked:
+        for chain, runs in worked:
+            kept.save(chain, runs)
+            known[chain] = runs
     runs = [run for chain in chains for run in known[chain]]
     summary = write_summary(directory / "summary.json", runs, command=command, seconds=time.perf_counter() - began)
     tables = {SUCCESS: summary["success"], **summary["measures"]}

@@ -1,14 +1,11 @@
 """Working through chains in lanes: this process, and worker processes beside it.
 
 Every chain is one seed of one case and depends on no other, so results do not depend on who works through it. What a
-spawned worker imports is in this file and in `mas.study.chain`, and draws nothing.
+spawned worker imports is in `mas.study.chain` and `mas.study.worker_pool`, and draws nothing.
 """
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context, parent_process
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +13,7 @@ import msgspec
 
 from mas.core.errors import RunDirectoryError
 from mas.study.chain import ArmRun, Note, StudyChain, describe, run_chain
+from mas.study.worker_pool import worker_pool
 
 T = TypeVar("T")
 Work = Callable[[StudyChain, Note], list[ArmRun]]
@@ -23,7 +21,7 @@ Work = Callable[[StudyChain, Note], list[ArmRun]]
 
 def run_chains(
     chains: Sequence[StudyChain], note: Note, work: Work, *, workers: int
-) -> Iterator[tuple[StudyChain, list[ArmRun]]]:
+) -> Generator[tuple[StudyChain, list[ArmRun]]]:
     """Every chain with its runs, as they are finished.
 
     Args:
@@ -34,21 +32,17 @@ def run_chains(
     if not workers:
         yield from ((chain, work(chain, note)) for chain in chains)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+    with worker_pool(workers) as pool:
         asked = {pool.submit(run_chain, chain): chain for chain in chains[1:]}
         own: StudyChain | None = chains[0]
-        try:
-            while own is not None or asked:
-                if own is not None:
-                    yield own, work(own, note)
-                for future in [future for future in asked if future.done() and not future.cancelled()]:
-                    yield asked.pop(future), _told(future, note)
-                own = _take_back(asked)
-                if own is None and asked:
-                    wait(asked, return_when=FIRST_COMPLETED)
-        finally:
-            for future in asked:  # where one has raised, the others must not be worked through for nothing
-                future.cancel()
+        while own is not None or asked:
+            if own is not None:
+                yield own, work(own, note)
+            for future in [future for future in asked if future.done() and not future.cancelled()]:
+                yield asked.pop(future), _told(future, note)
+            own = _take_back(asked)
+            if own is None and asked:
+                wait(asked, return_when=FIRST_COMPLETED)
 
 
 def read_kept(path: Path, kind: type[T]) -> T:
@@ -63,18 +57,6 @@ def read_kept(path: Path, kind: type[T]) -> T:
         raise RunDirectoryError(
             f"{path} cannot be read ({error}): delete it, and the same command works through that part again"
         ) from error
-
-
-def end_with_parent() -> None:
-    """End this worker as soon as the process that started it is gone, however it went."""
-    parent = parent_process()
-    assert parent is not None
-
-    def wait_and_end() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait_and_end, name="mas-parent-watch", daemon=True).start()
 
 
 def _told(future: Future[list[ArmRun]], note: Note) -> list[ArmRun]:

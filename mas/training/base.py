@@ -7,22 +7,23 @@ recipe, so a stale base is never used.
 """
 
 import itertools
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import SMOLLM2, TINY, TinyOptions
+from mas.core.errors import ModelError
 from mas.core.host import cache_directory
 from mas.core.role import SELF, parse_template
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
 from mas.observe.durations import clock_time
+from mas.observe.files import making_directory
 from mas.serving.base_measures import Footprint
 from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import ALPHABET, BaseModel, device_of, load_base, load_text, tiny_model, tiny_tokenizer
@@ -94,22 +95,24 @@ def progress_in(note: Note, name: str) -> Progress:
 
 
 def tiny_base(scenario: Scenario, options: TinyOptions, progress: Progress | None = None) -> Path:
-    """The directory of the tiny base for a scenario, made now unless it is cached."""
+    """The directory of the tiny base for a scenario, made now unless it is cached.
+
+    Raises:
+        ModelError: the cache cannot be written.
+    """
     key = digest(scenario.fingerprint(), options.model_dump_json(), ALPHABET, _RECIPE, torch.__version__)
     target = cache_directory() / "bases" / f"{scenario.name}-{key}"
     if (target / "config.json").is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        _make(scenario, options, made, progress)
-        try:
-            made.rename(target)
-        except OSError:
-            if not (target / "config.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        with making_directory(target) as made:
+            _make(scenario, options, made, progress)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(
+            f"the tiny base of {scenario.name} cannot be written to {target.parent}: "
+            f"{getattr(error, 'strerror', None) or error}. Make room and check the permissions, or set MAS_CACHE to "
+            "another directory"
+        ) from error
     return target
 
 

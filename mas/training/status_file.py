@@ -4,7 +4,7 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class StatusFile:
 
         return both
 
-    async def during(self, training: Coroutine[Any, Any, TrainingOutcome]) -> TrainingOutcome:
+    async def during(self, training: Callable[[], Coroutine[Any, Any, TrainingOutcome]]) -> TrainingOutcome:
         """What the training returns or raises. The file is replaced meanwhile, and says in the end how it ended."""
         with suppress(OSError):
             (self._run / STATUS_FILE).unlink(missing_ok=True)
@@ -50,7 +50,7 @@ class StatusFile:
         keeping = asyncio.create_task(self._keep(ending), name="cluster-status")
         how = "interrupted"
         try:
-            outcome = await training
+            outcome = await training()
             how = outcome.reason
             return outcome
         except Exception as error:

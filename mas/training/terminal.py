@@ -95,7 +95,10 @@ class TerminalDesk(HumanDesk):
         return None
 
     def _read(self) -> None:
-        chunk = os.read(self._descriptor, _CHUNK)
+        try:
+            chunk = os.read(self._descriptor, _CHUNK)
+        except OSError:  # the terminal was closed
+            chunk = b""
         self._unread += chunk
         self.is_over = not chunk
         asyncio.get_running_loop().remove_reader(self._descriptor)

@@ -222,6 +222,11 @@ def test_a_wrong_override_is_one_error_that_says_what_is_possible(override: str,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["/home/josé/run", "läufe, neu/it's", "'ré'"])
+def test_letters_that_are_not_ascii_need_no_quotes(path: str) -> None:
+    assert load_config(["scenario=relay", f"run_dir={path}"]).run_dir == path.strip("'")
+
+
 @pytest.mark.parametrize(
     "override",
     [

@@ -185,6 +185,18 @@ async def test_at_the_terminal_a_question_that_nobody_waits_for_any_more_is_said
     assert capsys.readouterr().out.count("nobody waits for this answer any more") == 1
 
 
+async def test_a_terminal_that_is_closed_is_an_input_that_has_ended() -> None:
+    keyboard, end = pty.openpty()
+    desk = TerminalDesk(Console(quiet=True), end)
+    async with table(at_once, {}, desk=desk, **WITH_A_PERSON) as sitting:
+        playing = play(sitting)
+        await lying(desk, 1)
+        os.close(keyboard)
+        with pytest.raises(AgentFailed, match="the input ended"):
+            await asyncio.wait_for(playing, 30)
+    os.close(end)
+
+
 async def test_a_line_that_was_typed_too_late_does_not_answer_the_next_question() -> None:
     keyboard, end = pty.openpty()
     desk = TerminalDesk(Console(quiet=True), end)

@@ -308,7 +308,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence_that_names_it(
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     wheel_of(b"weights", monkeypatch)
-    monkeypatch.setattr(model_sources, "_convert", torn if place == "conversion" else lambda file, made: made.mkdir())
+    monkeypatch.setattr(model_sources, "_convert", torn if place == "conversion" else lambda file, made: None)
     if place == "mkdir":
         empty_cache.write_text("a file")
     if place == "extraction":
@@ -324,7 +324,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence_that_names_it(
 def test_a_model_that_another_process_made_first_is_taken(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
     def convert(file: Path, made: Path) -> None:
         for folder in (made, empty_cache / "bases" / f"smollm2-{model_sources._GGUF[:12]}-{model_sources._RECIPE}"):
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
             (folder / "config.json").write_text("{}")
 
     wheel_of(b"weights", monkeypatch)
@@ -340,7 +340,6 @@ def test_the_file_of_an_installed_package_is_used_if_it_is_the_expected_one(
 
     def convert(file: Path, made: Path) -> None:
         used.append(file)
-        made.mkdir()
         (made / "config.json").write_text("{}")
 
     wheel_of(b"weights", monkeypatch)  # what is downloaded otherwise

@@ -61,7 +61,7 @@ async def test_the_file_says_that_training_goes_on_and_then_how_it_ended(tmp_pat
     trainer = idle_trainer()
     status = StatusFile(tmp_path, trainer)
     status.following(lambda *_: None)("greedy evaluation", 2, 5)
-    assert (await status.during(training(trainer, tmp_path))).reason == "9 steps done"
+    assert (await status.during(lambda: training(trainer, tmp_path))).reason == "9 steps done"
     found = read_status(tmp_path)
     assert (found.step, found.steps, found.phase, found.ended) == (3, 9, "greedy evaluation 2/5", "9 steps done")
     assert (found.process, found.members[0].state) == (this_process(), "stopped")
@@ -79,7 +79,7 @@ async def test_an_error_is_raised_as_it_is_and_named_in_the_file(
 ) -> None:
     trainer = idle_trainer()
     with pytest.raises(type(error)) as raised:
-        await StatusFile(tmp_path, trainer).during(training(trainer, tmp_path, error))
+        await StatusFile(tmp_path, trainer).during(lambda: training(trainer, tmp_path, error))
     assert raised.value is error
     ended = read_status(tmp_path).ended
     assert ended.startswith(said)
@@ -89,7 +89,7 @@ async def test_an_error_is_raised_as_it_is_and_named_in_the_file(
 async def test_without_processes_and_staleness_there_is_no_file_and_an_old_one_goes(tmp_path: Path) -> None:
     trainer = idle_trainer(staleness=0)
     (tmp_path / STATUS_FILE).write_text("of the process before")
-    await StatusFile(tmp_path, trainer).during(training(trainer, tmp_path))
+    await StatusFile(tmp_path, trainer).during(lambda: training(trainer, tmp_path))
     assert not (tmp_path / STATUS_FILE).exists()
 
 
@@ -100,7 +100,7 @@ async def test_a_directory_that_takes_no_file_does_not_end_training(tmp_path: Pa
     async def work() -> TrainingOutcome:
         return cast(TrainingOutcome, SimpleNamespace(reason="done"))
 
-    assert (await StatusFile(gone, trainer).during(work())).reason == "done"
+    assert (await StatusFile(gone, trainer).during(work)).reason == "done"
     assert not gone.exists()
 
 

@@ -20,6 +20,7 @@ from mas.observe.metrics import read_metrics
 from mas.observe.run_directory import RunDirectory
 from mas.runs import train as running
 from mas.runs.resolve import configured_scenario
+from mas.training.adapters import TrainableAdapters
 from mas.training.checkpoint import checkpoint_steps, verify_checkpoint
 
 SHORT = (
@@ -98,6 +99,23 @@ def test_a_disk_that_is_full_is_one_sentence_and_the_same_command_ends_as_if_it_
         for layer, (a, b) in weights.pairs.items():
             assert (again.adapters[name].pairs[layer][0] == a).all()
             assert (again.adapters[name].pairs[layer][1] == b).all()
+
+
+def test_a_run_whose_directory_is_deleted_meanwhile_ends_in_one_sentence(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, save = tmp_path / "run", TrainableAdapters.save
+
+    def saved(self: Any, checkpoints: Path, *more: Any) -> None:
+        shutil.rmtree(run)
+        save(self, checkpoints, *more)
+
+    monkeypatch.setattr(TrainableAdapters, "save", saved)
+    with pytest.raises(RunDirectoryError, match=r"cannot be written any more: No such file.* it goes on anew"):
+        train()
+    assert not run.exists()
+    monkeypatch.undo()
+    assert train("train.steps=1").progress.step == 1
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_corrupt_one(train: Callable[..., Any], tmp_path: Path) -> None:

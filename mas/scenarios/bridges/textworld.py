@@ -6,8 +6,6 @@ Legal actions are the admissible commands; anything else is illegal and never re
 Leaves out: adventures from files, and quests that are told in other words than TextWorld's own.
 """
 
-import shutil
-import tempfile
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +19,7 @@ from mas.core.errors import ConfigError
 from mas.core.host import cache_directory
 from mas.core.naming import did_you_mean
 from mas.core.seeds import derive_seed, digest
+from mas.observe.files import making_directory, writing
 from mas.scenarios.bridges.packages import OwnChance, drawing_from, load_package
 from mas.scenarios.replay import ReplayEnvironment
 from mas.scenarios.world import one_seat
@@ -66,17 +65,8 @@ def adventure(size: Size, seed: int) -> Path:
     key = digest(version("textworld"), size.rooms, size.objects, size.quest, seed)
     target = cache_directory() / "textworld" / key
     if not (target / "game.z8").is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=target.parent))
-        try:
+        with writing(target.parent, ". Set MAS_CACHE to another directory."), making_directory(target) as made:
             _compile(size, seed, made / "game.z8")
-            try:
-                made.rename(target)
-            except OSError:
-                if not (target / "game.z8").is_file():
-                    raise
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
     return target / "game.z8"
 
 
