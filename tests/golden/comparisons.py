@@ -65,7 +65,7 @@ def by_length(turns: Sequence[Facts]) -> Advantages:
 def by_share(turns: Sequence[Facts]) -> Advantages:
     """GPG as verl has it: R less its group's mean, by the share of the batch's rewards that are not 0."""
     rewards = [paid(row[0]["rewards"]) for row in trajectories(turns)]
-    share = np.count_nonzero(rewards) / len(rewards)
+    share = np.count_nonzero(rewards) / len(rewards) or 1.0
     return {name: one / share for name, one in compared(turns, reward(), less_mean).items()}
 
 
@@ -97,7 +97,7 @@ def running(turns: Sequence[Facts], done: int, means: dict[str, float]) -> Advan
     return found
 
 
-def with_states(turns: Sequence[Facts], gamma: float = 0.95) -> Advantages:
+def with_states(turns: Sequence[Facts], gamma: float = 0.95, weight: float = 1, compare: Compare = z) -> Advantages:
     """GiGPO, arXiv 2505.10978, section 3: and z of the discounted returns of turns that began in one state."""
     found, returns = compared(turns, reward()), dict[str, float]()
     for row in trajectories(turns):
@@ -105,8 +105,8 @@ def with_states(turns: Sequence[Facts], gamma: float = 0.95) -> Advantages:
         for place, turn in enumerate(row):
             returns[turn["id"]] = sum(gamma**k * one for k, one in enumerate(own[place:]))
     for own in parts(turns, lambda turn: (group(turn), turn["facts"]["Anchor"]["state"])):
-        for turn, one in zip(own, z([returns[turn["id"]] for turn in own]), strict=True):
-            found[turn["id"]] += one
+        for turn, one in zip(own, compare([returns[turn["id"]] for turn in own]), strict=True):
+            found[turn["id"]] += weight * one
     return found
 
 
@@ -167,22 +167,25 @@ def stratified(turns: Sequence[Facts], blend: float = 0.8) -> Advantages:
     return {name: blend * inside[name] + (1 - blend) * whole[name] for name in whole}
 
 
-def by_entities(turns: Sequence[Facts], episodes: Sequence[Facts], alpha: float = 0.3) -> Advantages:
+def by_entities(
+    turns: Sequence[Facts], episodes: Sequence[Facts], alpha: float = 0.3, most: float = math.inf
+) -> Advantages:
     """E-GRPO, arXiv 2510.24694: a wrong answer earns alpha x its rate / the greatest of the group; what does not parse
-    nothing."""
+    nothing. What has more than `most` tokens is worth 0, which the others are compared with, and has no advantage."""
     rate = {one["id"]: one["facts"]["EntityRate"]["share"] for one in episodes if one["turns"]}
     won = {one["id"] for one in episodes if one["success"]}
     found: Advantages = {}
     for own in parts(trajectories(turns), lambda row: group(row[0])):
-        most = max(rate[row[0]["episode"]] for row in own) or 1.0
+        best = max(rate[row[0]["episode"]] for row in own) or 1.0
+        is_long = [sum(map(length, row)) > most for row in own]
         worth = []
-        for row in own:
-            one = outcome(row[0])
-            if row[0]["episode"] not in won and all(turn["failure"] is None for turn in row):
-                one += alpha * rate[row[0]["episode"]] / most
+        for row, long in zip(own, is_long, strict=True):
+            one = 0.0 if long else outcome(row[0])
+            if row[0]["episode"] not in won and not long and all(turn["failure"] is None for turn in row):
+                one += alpha * rate[row[0]["episode"]] / best
             worth.append(one)
-        for row, advantage in zip(own, z(worth), strict=True):
-            found |= {turn["id"]: float(advantage) for turn in row}
+        for row, long, advantage in zip(own, is_long, z(worth), strict=True):
+            found |= {turn["id"]: 0.0 if long else float(advantage) for turn in row}
     return found
 
 
@@ -209,8 +212,8 @@ def with_early_tools(turns: Sequence[Facts], episodes: Sequence[Facts]) -> Advan
 class Backed:
     """A tree of turns as one agent is paid for its ends, which are z of all of them (ddof 0).
 
-    `leaf_mean`: a turn is worth the mean of all ends below it; `child_softmax`: the mean of its children, by the softmax
-    of -mean log p of their tokens.
+    `leaf_mean`: a turn is worth the mean of all ends below it; `child_softmax`: the mean of its children, by the
+    softmax of -mean log p of their tokens.
     """
 
     def __init__(self, turns: Sequence[Facts], agent: str, backup: str) -> None:

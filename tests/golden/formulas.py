@@ -136,6 +136,8 @@ def igpo(turns: Sequence[Facts], episodes: Sequence[Facts], gamma: float = 1.0) 
 def whitened(found: Mapping[str, float], turns: Sequence[Facts], counts: Callable[[Facts], int]) -> Advantages:
     """(x - mean) / sqrt(var + 1e-8), each turn counted so often. REINFORCE++, arXiv 2501.03262."""
     values = np.repeat([found[turn["id"]] for turn in turns], [counts(turn) for turn in turns])
+    if not np.ptp(values):
+        return {turn["id"]: 0.0 for turn in turns}
     mean, spread = values.mean(), math.sqrt(values.var(ddof=1) + 1e-8)
     return {turn["id"]: (found[turn["id"]] - mean) / spread for turn in turns}
 
@@ -403,7 +405,8 @@ class Preferences:
     """A preset of pairs and imitation: `worth` of a turn, better above `threshold` (None: above its siblings' mean).
 
     loss = sft x mean of -log pi over all tokens of better turns + dpo x mean over pairs of -log sigmoid(margin), DPO,
-    arXiv 2305.18290, equation 7, beta 0.1. Roles `sft_only` have no pairs.
+    arXiv 2305.18290, equation 7, beta 0.1. Roles `sft_only` have no pairs. `fork`: for so many steps all roles
+    learn through this adapter. `more`: turns that are learned from beside those that were played.
     """
 
     worth: Reward
@@ -413,7 +416,7 @@ class Preferences:
     sft_only: tuple[str, ...] = ()
     trained: Callable[[int], set[str]] | None = None
     is_shared: bool = False
-    fork: int = 0
+    fork: tuple[int, str] = (0, "")
     more: Callable[[Sequence[Facts]], list[Facts]] = lambda turns: []
 
     def found(self, turns: Sequence[Facts]) -> tuple[list[str], list[tuple[str, str]]]:

@@ -32,8 +32,10 @@ from mas.training.adapters import TrainableAdapters
 from mas.training.rollout import Rollout
 
 Formula = PolicyGradient | Preferences
+Loss = Callable[[AdapterWeights, Sequence[Tensor]], Tensor]
+"""Of an update, by the weights of an adapter and of its head, if it has one."""
 Slope = Callable[[AdapterWeights, Sequence[Tensor]], list[Tensor]]
-"""The gradient of an update, at the weights of then: those of an adapter, and of its head, if it has one."""
+"""The gradient of an update, likewise."""
 
 
 class Noting(AdamW):
@@ -95,9 +97,10 @@ class Step:
         """None: its role does not learn in this step."""
         if turn["role"] not in (self.formula.trained(self.done) if self.formula.trained else self.roles):
             return None
-        fork = self.formula.fork if isinstance(self.formula, Preferences) else 0
-        if self.formula.is_shared or self.done < fork:
+        if self.formula.is_shared:
             return next(iter(self.before))
+        if isinstance(self.formula, Preferences) and self.done < self.formula.fork[0]:
+            return self.formula.fork[1]
         every, to = self.formula.swapped if isinstance(self.formula, PolicyGradient) else (1, {})
         return str(to.get(turn["role"], turn["role"]) if self.done // every % 2 else turn["role"])
 
@@ -150,7 +153,7 @@ class Step:
             found[unit % count].append(row)
         return [part for part in found if part]
 
-    def slopes(self, name: str, advantages: f.Advantages) -> list[Slope]:
+    def losses(self, name: str, advantages: f.Advantages) -> list[Loss]:
         """Of every update of an adapter."""
         own = self.own(name)
         if isinstance(self.formula, Preferences):
@@ -159,58 +162,63 @@ class Step:
             used = {*imitated, *(one for pair in pairs for one in pair)}
             rows = [turn for turn in own if turn["id"] in used]
             parts = self.minibatch(rows, self.minibatches, is_whole=True) * self.epochs
-            return [partial(self._preferred, part, own) for part in parts]
+            return [partial(self.preference_loss, part, own) for part in parts]
         parts = self.minibatch(own, self.minibatches, is_whole=False) * self.epochs
-        return [partial(self._followed, part, advantages) for part in parts]
+        return [partial(self.policy_loss, part, advantages) for part in parts]
 
-    def preference_loss(self, part: Sequence[Facts], own: Sequence[Facts], weights: AdapterWeights) -> Tensor:
+    def slopes(self, name: str, advantages: f.Advantages) -> list[Slope]:
+        """Of every update of an adapter."""
+        if isinstance(self.formula, Preferences) or self.formula.held is None:
+            return [partial(slope, loss) for loss in self.losses(name, advantages)]
+        parts = self.minibatch(self.own(name), self.minibatches, is_whole=False) * self.epochs
+        return [partial(self._corrected, part, advantages) for part in parts]
+
+    def preference_loss(self, part: Sequence[Facts], own: Sequence[Facts], weights: AdapterWeights, _: Any) -> Tensor:
         groups = set(map(group, part))
         turns = [turn for turn in own if group(turn) in groups]
         now = {turn["id"]: self.read(weights, turn)[0] for turn in turns}
         base = {turn["id"]: self.read(None, turn)[0].detach() for turn in turns}
         return cast(Preferences, self.formula).loss(now, base, turns)
 
-    def _preferred(self, part: Sequence[Facts], own: Sequence[Facts], weights: AdapterWeights, _: Any) -> list[Tensor]:
-        return list(torch.autograd.grad(self.preference_loss(part, own, weights), weights.parameters()))
-
-    def policy_losses(
-        self, part: Sequence[Facts], advantages: f.Advantages, weights: AdapterWeights
-    ) -> tuple[Tensor, Tensor]:
-        """Of a minibatch, and of that what its bounds hold, as if they did not."""
+    def policy_loss(self, part: Sequence[Facts], advantages: f.Advantages, weights: AdapterWeights, _: Any) -> Tensor:
         formula = cast(PolicyGradient, self.formula)
-        loss = taken = torch.zeros(())
+        loss = torch.zeros(())
         for turn, weight in zip(part, formula.weights(part), strict=True):
-            now, entropy = self.read(weights, turn)
-            own = torch.as_tensor(advantages[turn["id"]], dtype=now.dtype).expand_as(now)
-            name = cast(str, self.adapter(turn))
-            start = self.read(self.before[name], turn)[0].detach()
-            sampled = torch.tensor(turn["logprobs"])
-            tokens = f.Tokens(now=now, start=start, sampled=sampled, entropy=entropy, advantage=own)
+            tokens = self.tokens(turn, advantages, weights)
             loss = loss + weight * formula.loss(tokens).sum()
             if formula.kl:
                 base = self.read(None, turn)[0].detach()
-                loss = loss + weight * formula.kl * (now - base).square().sum() / 2
-            if formula.held is not None:
-                taken = taken + weight * f.clipped(tokens, formula.held).sum()
-            if formula.band is not None and (name, turn["turn"]) in self.usual:
-                above = (entropy - 2 * self.usual[name, turn["turn"]]).clamp(min=0)
+                loss = loss + weight * formula.kl * (tokens.now - base).square().sum() / 2
+            place = (cast(str, self.adapter(turn)), turn["turn"])
+            if formula.band is not None and place in self.usual:
+                above = (tokens.entropy - 2 * self.usual[place]).clamp(min=0)
                 loss = loss + weight * 0.02 * formula.band(self.done) * above.sum()
-        return loss, taken
+        return loss
 
-    def _followed(
+    def tokens(self, turn: Facts, advantages: f.Advantages, weights: AdapterWeights) -> f.Tokens:
+        now, entropy = self.read(weights, turn)
+        own = torch.as_tensor(advantages[turn["id"]], dtype=now.dtype).expand_as(now)
+        start = self.read(self.before[cast(str, self.adapter(turn))], turn)[0].detach()
+        sampled = torch.tensor(turn["logprobs"])
+        return f.Tokens(now=now, start=start, sampled=sampled, entropy=entropy, advantage=own)
+
+    def _corrected(
         self, part: Sequence[Facts], advantages: f.Advantages, weights: AdapterWeights, _: Any
     ) -> list[Tensor]:
-        loss, taken = self.policy_losses(part, advantages, weights)
-        gradients = list(torch.autograd.grad(loss, weights.parameters(), retain_graph=True))
-        if not taken.requires_grad:
-            return gradients
+        """The gradient by 1 + the norm of that of what the bounds hold, as if they did not."""
+        formula = cast(PolicyGradient, self.formula)
+        gradients = slope(partial(self.policy_loss, part, advantages), weights, ())
+        assert formula.held is not None
+        taken = torch.zeros(())
+        for turn, weight in zip(part, formula.weights(part), strict=True):
+            taken = taken + weight * f.clipped(self.tokens(turn, advantages, weights), formula.held).sum()
         bias = torch.autograd.grad(taken, weights.parameters(), materialize_grads=True)
         return [one / (1 + torch.cat([c.flatten() for c in bias]).norm()) for one in gradients]
 
-    def critic_slopes(self, name: str, targets: Mapping[str, Sequence[float]]) -> list[Slope]:
+    def value_losses(self, name: str, targets: Mapping[str, Sequence[float]]) -> list[Loss]:
         """Of the critic's four passes in four minibatches each: (V - target)^2, the mean over all tokens with one."""
         parts = self.minibatch(self.own(name), 4, is_whole=False) * 4
-        return [partial(_slope, partial(self.value_loss, part, targets)) for part in parts]
+        return [partial(self.value_loss, part, targets) for part in parts]
 
     def value_loss(
         self, part: Sequence[Facts], targets: Mapping[str, Sequence[float]], weights: AdapterWeights, head: Any
@@ -221,13 +229,13 @@ class Step:
             errors.append(self.values(weights, head, turn)[: len(wanted)] - wanted)
         return torch.cat(errors).square().mean()
 
-    def model_slopes(self, name: str, kind: str, epochs: int) -> list[Slope]:
+    def model_losses(self, name: str, kind: str, epochs: int) -> list[Loss]:
         """Of a reward model's passes."""
         if kind == "progress":
-            return [partial(_slope, partial(self._progress_loss, name))] * epochs
+            return [partial(self._progress_loss, name)] * epochs
         groups = f.parts(f.trajectories(self.own(name)), lambda row: group(row[0]))
         has_pairs = any(len({self._won(row) for row in rows}) == 2 for rows in groups)
-        return [partial(_slope, partial(self._implicit_loss, name))] * (epochs * has_pairs)
+        return [partial(self._implicit_loss, name)] * (epochs * has_pairs)
 
     def _won(self, row: Sequence[Facts]) -> bool:
         return next(bool(one["success"]) for one in self.episodes if one["id"] == row[0]["episode"])
@@ -235,7 +243,8 @@ class Step:
     def _progress_loss(self, name: str, weights: AdapterWeights, head: Any) -> Tensor:
         """(sum of shares - R)^2, over the number of turns. SPA-RL, arXiv 2505.20732."""
         rows = f.trajectories(self.own(name))
-        sums = [torch.stack([self.share(weights, head, turn) for turn in row]).sum() - self._won(row) for row in rows]
+        shares = [torch.stack([self.share(weights, head, turn) for turn in row]) for row in rows]
+        sums = [own.sum() - float(self._won(row)) for own, row in zip(shares, rows, strict=True)]
         return torch.stack(sums).square().sum() / len(self.own(name))
 
     def scores(self, kind: str, name: str, weights: AdapterWeights, head: Any, turn: Facts) -> Tensor:
@@ -257,9 +266,7 @@ class Step:
         return torch.stack(losses).mean()
 
 
-def _slope(
-    loss: Callable[[AdapterWeights, Any], Tensor], weights: AdapterWeights, head: Sequence[Tensor]
-) -> list[Tensor]:
+def slope(loss: Loss, weights: AdapterWeights, head: Sequence[Tensor]) -> list[Tensor]:
     own = [*weights.parameters(), *head]
     return list(torch.autograd.grad(loss(weights, head), own, materialize_grads=True))
 
@@ -335,7 +342,7 @@ class Compared:
         for name, weights in self.adapters.items():
             check_updates(name, self.optimisers[name], weights, step.slopes(name, advantages))
             if self.critic is not None:
-                slopes = step.critic_slopes(name, targets)
+                slopes = [partial(slope, loss) for loss in step.value_losses(name, targets)]
                 check_updates(f"critic {name}", self.critic.optimisers[name], self.critic.adapters[name], slopes)
         for turn in step.turns:
             if (adapter := step.adapter(turn)) is not None:
@@ -350,7 +357,8 @@ class Compared:
         kind, pays, epochs = self.formula.model
         paid: dict[str, Facts] = {}
         for name, weights in self.model.adapters.items():
-            check_updates(f"{kind} {name}", self.model.optimisers[name], weights, step.model_slopes(name, kind, epochs))
+            slopes = [partial(slope, loss) for loss in step.model_losses(name, kind, epochs)]
+            check_updates(f"{kind} {name}", self.model.optimisers[name], weights, slopes)
             head = () if self.model.heads is None else self.model.heads[name]
             for row in f.trajectories(step.own(name)):
                 with torch.no_grad():

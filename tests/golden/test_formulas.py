@@ -232,7 +232,7 @@ MORE: dict[str, Formula] = {
         ("at_grpo", "hi_agent", "parallel_grpo", "scaling_inter", "single_grpo"),
         PolicyGradient(advantages=lambda turns, *_: compared(turns, reward())),
     ),
-    "tool_learner": Preferences(worth=reward(), sft=1.0, dpo=0.0, fork=8),
+    "tool_learner": Preferences(worth=reward(), sft=1.0, dpo=0.0, fork=(8, "planner")),
     "re_rest": Preferences(worth=reward(), threshold=0.5, sft=1.0, dpo=0.0, more=repairs),
 }
 WORDS = {"eapo": ("algorithm.options.multiple_of=null",)}
