@@ -91,7 +91,6 @@ FORMULAS: dict[str, Formula] = {
     ),
     "dpo": Preferences(worth=reward()),
     "malt": Preferences(worth=lambda turn: turn["rewards"]["outcome"], threshold=0.5, sft=1.0, sft_only=("generator",)),
-    "oprl": PolicyGradient(advantages=lambda turns, *_: with_scores(turns), model=("implicit", noted, 4)),
 }
 """In every run; the others in a nightly one."""
 MORE: dict[str, Formula] = {
@@ -124,6 +123,7 @@ MORE: dict[str, Formula] = {
     ),
     "owl": Preferences(worth=reward(), trained=lambda done: {"planner"}),
     "rise": Preferences(worth=reward(), sft=1.0, dpo=0.0),
+    "oprl": PolicyGradient(advantages=lambda turns, *_: with_scores(turns), model=("implicit", noted, 4)),
     "aepo": PolicyGradient(
         advantages=lambda turns, *_: c.from_ends(turns, "leaf_mean"),
         loss=f.aepo,
