@@ -2,19 +2,21 @@
 every update, of policies, critics and reward models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from golden import comparisons as c
 from golden import formulas as f
 from golden.formulas import PolicyGradient, Preferences, compared, paid, reward, with_entropy
 from golden.presets import base_of
 from golden.rollouts import Facts
 from golden.steps import Compared, Formula
+from torch import Tensor
 
 from mas.config.load import presets
 from mas.serving.model import BaseModel
@@ -257,6 +259,27 @@ def test_those_of_further_presets_are(name: str, base: BaseModel) -> None:
 
 def test_every_preset_with_gradients_has_a_formula() -> None:
     assert {*FORMULAS, *MORE} == {*presets("algorithm")} - {"training_free"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("word", "is_kept"),
+    [
+        ("token_band=[0.5,2]", lambda weight: (weight >= 0.5) & (weight <= 2)),
+        ("sequence_band=[0.7,1.5]", lambda weight: 0.7 <= weight.log().mean().exp() <= 1.5),
+        ("veto=[0.4,3]", lambda weight: weight.min() >= 0.4 and weight.max() <= 3),
+    ],
+)
+def test_what_is_far_from_the_policy_has_its_entropy_alone(
+    word: str, is_kept: Callable[[Tensor], Tensor | bool], base: BaseModel
+) -> None:
+    """IcePop's band, arXiv 2510.18855, of a token or of a turn, and turns with a token far out; weights stay."""
+
+    def masked(one: f.Tokens) -> Tensor:
+        return f.ppo(one).where(torch.as_tensor(is_kept((one.start - one.sampled).exp())), torch.zeros(()))
+
+    formula = replace(MORE["parallel_grpo"], loss=with_entropy(masked))
+    Compared("parallel_grpo", formula, base, (f"algorithm.loss.off_policy.{word}",)).run()
 
 
 @pytest.mark.nightly
