@@ -92,6 +92,7 @@ class Step:
     epochs: int
     before: dict[str, AdapterWeights] = field(default_factory=dict)
     usual: dict[tuple[str, int], float] = field(default_factory=dict)
+    _known: dict[tuple[str, bool], Tensor] = field(default_factory=dict)
 
     def adapter(self, turn: Facts) -> str | None:
         """None: its role does not learn in this step."""
@@ -115,6 +116,15 @@ class Step:
         possible_LC = (logits_LV[:, list(turn["choices"])] if turn["choices"] else logits_LV).log_softmax(-1)
         picked_L = logits_LV.log_softmax(-1)[range(f.length(turn)), list(turn["completion_ids"])]
         return picked_L, -(possible_LC.exp() * possible_LC).sum(-1)
+
+    def fixed(self, turn: Facts, *, is_base: bool = False) -> Tensor:
+        """Log-probabilities of the policy as the step began, or of the base."""
+        place = (turn["id"], is_base)
+        if place not in self._known:
+            with torch.no_grad():
+                weights = None if is_base else self.before[cast(str, self.adapter(turn))]
+                self._known[place] = self.read(weights, turn)[0]
+        return self._known[place]
 
     def hidden(self, weights: AdapterWeights, ids: Sequence[int]) -> Tensor:
         """The last hidden states of a text, [T, D]."""
@@ -177,7 +187,7 @@ class Step:
         groups = set(map(group, part))
         turns = [turn for turn in own if group(turn) in groups]
         now = {turn["id"]: self.read(weights, turn)[0] for turn in turns}
-        base = {turn["id"]: self.read(None, turn)[0].detach() for turn in turns}
+        base = {turn["id"]: self.fixed(turn, is_base=True) for turn in turns}
         return cast(Preferences, self.formula).loss(now, base, turns)
 
     def policy_loss(self, part: Sequence[Facts], advantages: f.Advantages, weights: AdapterWeights, _: Any) -> Tensor:
@@ -187,8 +197,8 @@ class Step:
             tokens = self.tokens(turn, advantages, weights)
             loss = loss + weight * formula.loss(tokens).sum()
             if formula.kl:
-                base = self.read(None, turn)[0].detach()
-                loss = loss + weight * formula.kl * (tokens.now - base).square().sum() / 2
+                gap = tokens.now - self.fixed(turn, is_base=True)
+                loss = loss + weight * formula.kl * gap.square().sum() / 2
             place = (cast(str, self.adapter(turn)), turn["turn"])
             if formula.band is not None and place in self.usual:
                 above = (tokens.entropy - 2 * self.usual[place]).clamp(min=0)
@@ -198,9 +208,8 @@ class Step:
     def tokens(self, turn: Facts, advantages: f.Advantages, weights: AdapterWeights) -> f.Tokens:
         now, entropy = self.read(weights, turn)
         own = torch.as_tensor(advantages[turn["id"]], dtype=now.dtype).expand_as(now)
-        start = self.read(self.before[cast(str, self.adapter(turn))], turn)[0].detach()
         sampled = torch.tensor(turn["logprobs"])
-        return f.Tokens(now=now, start=start, sampled=sampled, entropy=entropy, advantage=own)
+        return f.Tokens(now=now, start=self.fixed(turn), sampled=sampled, entropy=entropy, advantage=own)
 
     def _corrected(
         self, part: Sequence[Facts], advantages: f.Advantages, weights: AdapterWeights, _: Any
@@ -251,7 +260,7 @@ class Step:
         """What a reward model says of a turn; iStar, arXiv 2509.19199: 0.05 x sum of log phi - log pi."""
         if kind == "progress":
             return self.share(weights, head, turn)
-        return 0.05 * (self.read(weights, turn)[0] - self.read(self.before[name], turn)[0].detach()).sum()
+        return 0.05 * (self.read(weights, turn)[0] - self.fixed(turn)).sum()
 
     def _implicit_loss(self, name: str, weights: AdapterWeights, head: Any) -> Tensor:
         """-log sigmoid(Q+ - Q-), the mean over a group's pairs, then over groups with pairs."""
@@ -343,7 +352,7 @@ class Compared:
             check_updates(name, self.optimisers[name], weights, step.slopes(name, advantages))
             if self.critic is not None:
                 slopes = [partial(slope, loss) for loss in step.value_losses(name, targets)]
-                check_updates(f"critic {name}", self.critic.optimisers[name], self.critic.adapters[name], slopes)
+                check_updates(f"critic {name}", self.critic.optimisers[name], self.critic.adapters[name], slopes, 5)
         for turn in step.turns:
             if (adapter := step.adapter(turn)) is not None:
                 self.usual.setdefault((adapter, turn["turn"]), []).extend(turn.get("entropies", ()))
@@ -358,7 +367,7 @@ class Compared:
         paid: dict[str, Facts] = {}
         for name, weights in self.model.adapters.items():
             slopes = [partial(slope, loss) for loss in step.model_losses(name, kind, epochs)]
-            check_updates(f"{kind} {name}", self.model.optimisers[name], weights, slopes)
+            check_updates(f"{kind} {name}", self.model.optimisers[name], weights, slopes, 2)
             head = () if self.model.heads is None else self.model.heads[name]
             for row in f.trajectories(step.own(name)):
                 with torch.no_grad():
@@ -384,11 +393,13 @@ class Compared:
         return found, targets
 
 
-def check_updates(what: str, optimiser: Noting, adapter: AdapterWeights, slopes: Sequence[Slope]) -> None:
-    """Every gradient, at the weights that it was computed at."""
+def check_updates(
+    what: str, optimiser: Noting, adapter: AdapterWeights, slopes: Sequence[Slope], most: int | None = None
+) -> None:
+    """Every gradient, or the first ones, at the weights that it was computed at; how many there are in any case."""
     weights = adapter.snapshot()
     assert len(optimiser.updates) == len(slopes), what
-    for (then, gradients), slope in zip(optimiser.updates, slopes, strict=True):
+    for (then, gradients), slope in list(zip(optimiser.updates, slopes, strict=True))[:most]:
         head = set_to(weights, then)
         own, right = (torch.cat([one.flatten() for one in ones]) for ones in (gradients, slope(weights, head)))
         assert (own - right).norm() <= 1e-4 * right.norm() + 1e-7, what
