@@ -1,7 +1,7 @@
 """Advantages of further presets in numpy, as `formulas` has those of the others: nothing of `mas` is used.
 
 Some read what the policy said as the step began, which the caller has noted in each turn that is trained: `entropies`
-of its tokens, and what each of them pays for its KL to the base, `kl`.
+of its tokens, what each of them pays for its KL to the base, `kl`, and the adapter, `policy`.
 """
 
 import math
@@ -262,9 +262,9 @@ def from_ends(turns: Sequence[Facts], backup: str, form: str = "node_value") -> 
 
 
 def by_uncertainty(turns: Sequence[Facts], advantages: Advantages) -> Advantages:
-    """AEPO, arXiv 2510.14545: A (1 + 0.2 z(H)) of each token, z over the tokens of a role's batch."""
+    """AEPO, arXiv 2510.14545: A (1 + 0.2 z(H)) of each token, z over the tokens of an adapter's batch."""
     found: Advantages = {}
-    for own in parts(turns, _role):
+    for own in parts(turns, lambda turn: turn["policy"]):
         scores = iter(1 + 0.2 * z([one for turn in own for one in turn["entropies"]]))
         for turn in own:
             found[turn["id"]] = [advantages[turn["id"]] * next(scores) for _ in turn["entropies"]]

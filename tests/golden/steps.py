@@ -150,7 +150,7 @@ class Step:
             for turn in self.turns:
                 if (name := self.adapter(turn)) is not None:
                     own, entropy = self.read(self.before[name], turn)
-                    turn["entropies"] = entropy.double().tolist()
+                    turn["entropies"], turn["policy"] = entropy.double().tolist(), name
                     if formula.paid_kl:
                         turn["kl"] = (formula.paid_kl * (own - self.read(None, turn)[0]).double()).tolist()
 
