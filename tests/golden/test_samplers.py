@@ -124,7 +124,7 @@ class Chance:
             if id(node) in self.asked or len(found) == left:
                 continue
             above = self.u(node) + 0.2 * (entropy_of(node) - entropy_of(([*node.before(), node])[0]))
-            score = above * max(0.0, 1 - 0.05 * self.branched_before(node))
+            score = above * max(0.0, 1 - 0.4 * self.branched_before(node))
             self.asked[id(node)] = score >= 0.5
             if score >= 0.5:
                 self.begun[len(played) + len(found)] = node.place
@@ -136,7 +136,7 @@ class Chance:
 def test_aepo_shares_a_budget_and_branches_less_where_it_just_has(budget: int) -> None:
     for seed in range(12):
         own = Chance(budget, seed)
-        grow(ByChance(BranchOptions(by="chance", tokens=50), budget, seed), budget, seed, own.check)
+        grow(ByChance(BranchOptions(by="chance", tokens=50, penalty=0.4), budget, seed), budget, seed, own.check)
 
 
 def random_tree(cast_: Cast, number: int) -> list[Facts]:
