@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 Advantages = dict[str, Any]
 """Of each turn by its id: a number, or one for each token."""
 Reward = Callable[[Facts], float]
+Compare = Callable[[Sequence[float]], Sequence[float]]
 T = TypeVar("T")
 ENTROPY = 0.03
 """The bonus that is on where a preset does not say otherwise."""
@@ -76,15 +78,23 @@ def less_mean(values: Sequence[float]) -> np.ndarray:
     return np.asarray(values, float) - np.mean(values)
 
 
-def compared(
-    turns: Iterable[Facts], worth: Reward, compare: Callable[[Sequence[float]], Sequence[float]] = z
+def by_rows(
+    turns: Iterable[Facts],
+    worth: Callable[[list[Facts]], float],
+    compare: Compare = z,
+    key: Callable[[Facts], Hashable] = group,
 ) -> Advantages:
-    """Every trajectory once in its group, and its advantage for all its turns."""
+    """Every trajectory once among those of equal keys, and its advantage for all its turns."""
     found: Advantages = {}
-    for own in parts(trajectories(turns), lambda row: group(row[0])):
-        for row, advantage in zip(own, compare([worth(row[0]) for row in own]), strict=True):
+    for own in parts(trajectories(turns), lambda row: key(row[0])):
+        for row, advantage in zip(own, compare([worth(row) for row in own]), strict=True):
             found |= {turn["id"]: float(advantage) for turn in row}
     return found
+
+
+def compared(turns: Iterable[Facts], worth: Reward, compare: Compare = z) -> Advantages:
+    """Every trajectory once in its group, and its advantage for all its turns."""
+    return by_rows(turns, lambda row: worth(row[0]), compare)
 
 
 def bnpo(turns: Sequence[Facts], low: float, high: float) -> Advantages:
@@ -126,6 +136,8 @@ def igpo(turns: Sequence[Facts], episodes: Sequence[Facts], gamma: float = 1.0) 
 def whitened(found: Mapping[str, float], turns: Sequence[Facts], counts: Callable[[Facts], int]) -> Advantages:
     """(x - mean) / sqrt(var + 1e-8), each turn counted so often. REINFORCE++, arXiv 2501.03262."""
     values = np.repeat([found[turn["id"]] for turn in turns], [counts(turn) for turn in turns])
+    if not np.ptp(values):
+        return {turn["id"]: 0.0 for turn in turns}
     mean, spread = values.mean(), math.sqrt(values.var(ddof=1) + 1e-8)
     return {turn["id"]: (found[turn["id"]] - mean) / spread for turn in turns}
 
@@ -182,29 +194,42 @@ def gae(rewards: Sequence[float], values: Sequence[float], discounts: Sequence[f
 
 
 def expected_by_critic(
-    turns: Sequence[Facts], values: Mapping[str, Sequence[float]], level: str, gamma: float, lam: float = 0.95
-) -> Advantages:
-    """Of all turns of an adapter, whitened over their tokens. `values`: V before each token, by turn.
+    turns: Sequence[Facts],
+    values: Mapping[str, Sequence[float]],
+    level: str,
+    gamma: float,
+    worth: Callable[[Mapping[str, float]], float] = paid,
+    lam: float = 0.95,
+) -> tuple[Advantages, dict[str, list[float]]]:
+    """Of all turns of an adapter, whitened over their tokens, and what V should have been: A + V, before that.
 
-    A turn is paid on its last token, the last one also what was paid while its agent did not speak. `level`: `token`
-    (PPO), `bad` (POAD, arXiv 2405.15821: gamma counts turns), `turn` (Turn-PPO, arXiv 2512.17008).
+    A turn is paid on its last token, the last one also what was paid while its agent did not speak; each token pays its
+    `kl`, if turns have some. `values`: V before each token, by turn. `level`: `token` (PPO), `bad` (POAD, arXiv
+    2405.15821: gamma counts turns), `turn` (Turn-PPO, arXiv 2512.17008). `worth`: of named terms.
     """
     found: Advantages = {}
+    targets: dict[str, list[float]] = {}
     for row in trajectories(turns):
-        own = [paid(turn["paid"]) for turn in row]
-        own[-1] += paid(row[0]["rewards"]) - math.fsum(own)
+        own = [worth(turn["paid"]) for turn in row]
+        own[-1] += worth(row[0]["rewards"]) - math.fsum(own)
         counts = [1] * len(row) if level == "turn" else [length(turn) for turn in row]
-        rewards = [one for value, count in zip(own, counts, strict=True) for one in (*[0.0] * (count - 1), value)]
+        costs = [[0.0] if level == "turn" else turn.get("kl", [0.0] * length(turn)) for turn in row]
+        rewards = [
+            (value if place == count - 1 else 0.0) - cost[place]
+            for value, count, cost in zip(own, counts, costs, strict=True)
+            for place in range(count)
+        ]
         inside = 1.0 if level == "bad" else gamma
         discounts = [one for count in counts for one in (*[inside] * (count - 1), gamma)]
         flat = [v for turn, count in zip(row, counts, strict=True) for v in values[turn["id"]][:count]]
         advantages = iter(gae(rewards, flat, discounts, lam))
         for turn, count in zip(row, counts, strict=True):
             of_turn = [next(advantages) for _ in range(count)]
+            targets[turn["id"]] = [a + v for a, v in zip(of_turn, values[turn["id"]], strict=False)]
             found[turn["id"]] = of_turn * length(turn) if level == "turn" else of_turn
     every = [one for turn in turns for one in found[turn["id"]]]
     mean, spread = np.mean(every), np.std(every, ddof=1) + 1e-6
-    return {name: [(one - mean) / spread for one in own] for name, own in found.items()}
+    return {name: [(one - mean) / spread for one in own] for name, own in found.items()}, targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,12 +255,58 @@ def of_turn(one: Tokens) -> Tensor:
     return (one.now - one.start).detach().mean().exp() * (one.now - one.now.detach()).exp()
 
 
-def ppo(one: Tokens, ratio: Callable[[Tokens], Tensor] = of_token, high: float = 0.2) -> Tensor:
-    """arXiv 1707.06347, equation 7; dual clip 3 (1912.09729, equation 5); weighed by min(start / sampled, 2)."""
+def of_sampler(one: Tokens) -> Tensor:
+    return (one.now - one.sampled).exp()
+
+
+def capped(one: Tokens) -> Tensor:
+    """min(start / sampled, 2), by which the loss of a token is weighed."""
+    return (one.start - one.sampled).exp().clamp(max=2)
+
+
+def ppo(
+    one: Tokens,
+    ratio: Callable[[Tokens], Tensor] = of_token,
+    high: float = 0.2,
+    low: float = 0.2,
+    dual: float = 3,
+    weight: Callable[[Tokens], Tensor] | None = capped,
+) -> Tensor:
+    """arXiv 1707.06347, equation 7; dual clip (1912.09729, equation 5)."""
     rho, a = ratio(one), one.advantage
-    gain = torch.minimum(rho * a, rho.clamp(0.8, 1 + high) * a)
-    gain = torch.where(a < 0, torch.maximum(gain, 3 * a), gain)
-    return -(one.start - one.sampled).exp().clamp(max=2) * gain
+    gain = torch.minimum(rho * a, rho.clamp(1 - low, 1 + high) * a)
+    gain = torch.where(a < 0, torch.maximum(gain, dual * a), gain)
+    return -gain if weight is None else -weight(one) * gain
+
+
+def aepo(one: Tokens) -> Tensor:
+    """PPO, but for A > 0 above the bound the value 1.2 A has the gradient of 1.2 A log pi. arXiv 2510.14545."""
+    rho, a = of_token(one), one.advantage
+    beyond = (a > 0) & (rho.detach() > 1.2)
+    kept = 1.2 * a * (1 + one.now - one.now.detach())
+    return torch.where(beyond, -capped(one) * kept, ppo(one))
+
+
+def cispo(one: Tokens) -> Tensor:
+    """-sg(min(rho, 5)) A log pi. arXiv 2506.13585; the cap of 2510.13786."""
+    return -capped(one) * of_token(one).detach().clamp(max=5) * one.advantage * one.now
+
+
+def sapo(one: Tokens) -> Tensor:
+    """arXiv 2511.20347: the gate 4 / tau sigmoid(tau (rho - 1)), tau 1 where A > 0, else 1.05."""
+    tau = torch.where(one.advantage > 0, 1.0, 1.05)
+    return -capped(one) * one.advantage * 4 / tau * torch.sigmoid(tau * (of_token(one) - 1))
+
+
+def gmpo(one: Tokens) -> Tensor:
+    """arXiv 2507.20673, equation 4: the geometric mean of bounded ratios; of a turn the sum over n is n times it."""
+    d = one.now - one.start
+    mean = torch.where(one.advantage > 0, d.clamp(max=0.4), d.clamp(min=-0.4)).mean().exp()
+    return -capped(one) * one.advantage * mean
+
+
+def reinforce(one: Tokens) -> Tensor:
+    return -capped(one) * one.advantage * one.now
 
 
 def clipped(one: Tokens, ratio: Callable[[Tokens], Tensor]) -> Tensor:
@@ -264,6 +335,23 @@ def turn_sums(turns: Sequence[Facts]) -> list[float]:
     return [1 / len(turns) for _ in turns]
 
 
+def token_means(turns: Sequence[Facts]) -> list[float]:
+    """DAPO, arXiv 2503.14476: every token of the batch weighs the same."""
+    return [1 / sum(map(length, turns)) for _ in turns]
+
+
+def sums_by_8(turns: Sequence[Facts]) -> list[float]:
+    """Dr.GRPO, arXiv 2503.20783: the sum over a turn's tokens by a constant."""
+    return [1 / (8 * len(turns)) for _ in turns]
+
+
+def trajectory_means(turns: Sequence[Facts]) -> list[float]:
+    """Flow-GRPO, arXiv 2510.05592, equation 5: trajectories weigh equally, then turns, then tokens."""
+    rows = trajectories(turns)
+    own = {turn["id"]: len(row) for row in rows for turn in row}
+    return [1 / (len(rows) * own[turn["id"]] * length(turn)) for turn in turns]
+
+
 def episode_means(turns: Sequence[Facts]) -> list[float]:
     """MATPO: rows / main rollouts x the mean over rows."""
     return [1 / (len({turn["episode"] for turn in turns}) * length(turn)) for turn in turns]
@@ -284,20 +372,32 @@ def by_stages(*stages: tuple[str, int, dict[str, float]]) -> Callable[[int], tup
 class PolicyGradient:
     """A preset. `advantages`: of turns and episodes after so many steps; None: those of the critic.
 
-    `kl`: weight of k2 = (log pi - log base)^2 / 2 (Schulman 2020). `level`, `gamma`: of the critic's advantages.
-    `held`: the ratio whose clipping bias the update is divided by. `trained`: who learns after so many steps; None:
-    everybody. `is_shared`: with one adapter.
+    `kl`: weight of k2 = (log pi - log base)^2 / 2 (Schulman 2020); `paid_kl`: what a nat of log pi - log base costs in
+    the reward. `level`, `gamma`, `worth` (of named terms): of the critic's advantages. `held`: the ratio whose clipping
+    bias the update is divided by. `trained`: who learns after so many steps; None: everybody. `is_shared`: with one
+    adapter. `kept`: the turns that are learned from, as they are paid. `by_token`: from the advantages of turns to
+    those of their tokens. `band`: weight of EPO's band by steps done. `reads_entropies`: of the policy as the step
+    began. `model`: a `progress` estimator or an `implicit` reward model, a trajectory's turns as its scores pay them,
+    and its passes over a batch. `swapped`: every so many steps roles change to these adapters, and back.
     """
 
     advantages: Callable[[Sequence[Facts], Sequence[Facts], int], Advantages] | None
     loss: Loss = field(default_factory=with_entropy)
     kl: float = 0.0
+    paid_kl: float = 0.0
     weights: Callable[[Sequence[Facts]], list[float]] = turn_means
     trained: Callable[[int], set[str]] | None = None
     is_shared: bool = False
     level: str = "token"
     gamma: float = 1.0
+    worth: Callable[[Mapping[str, float]], float] = paid
     held: Callable[[Tokens], Tensor] | None = None
+    kept: Callable[[Sequence[Facts]], Sequence[Facts]] = list
+    by_token: Callable[[Sequence[Facts], Advantages], Advantages] | None = None
+    band: Callable[[int], float] | None = None
+    reads_entropies: bool = False
+    swapped: tuple[int, Mapping[str, str]] = (1, MappingProxyType({}))
+    model: tuple[str, Callable[[Sequence[Facts], Sequence[float]], list[Facts]], int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +405,8 @@ class Preferences:
     """A preset of pairs and imitation: `worth` of a turn, better above `threshold` (None: above its siblings' mean).
 
     loss = sft x mean of -log pi over all tokens of better turns + dpo x mean over pairs of -log sigmoid(margin), DPO,
-    arXiv 2305.18290, equation 7, beta 0.1. Roles `sft_only` have no pairs.
+    arXiv 2305.18290, equation 7, beta 0.1. Roles `sft_only` have no pairs. `fork`: for so many steps all roles
+    learn through this adapter. `more`: turns that are learned from beside those that were played.
     """
 
     worth: Reward
@@ -315,6 +416,8 @@ class Preferences:
     sft_only: tuple[str, ...] = ()
     trained: Callable[[int], set[str]] | None = None
     is_shared: bool = False
+    fork: tuple[int, str] = (0, "")
+    more: Callable[[Sequence[Facts]], list[Facts]] = lambda turns: []
 
     def found(self, turns: Sequence[Facts]) -> tuple[list[str], list[tuple[str, str]]]:
         """Ids of what is imitated, and pairs (better, worse)."""

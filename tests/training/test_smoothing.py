@@ -60,7 +60,9 @@ def test_entropy_out_of_its_band_costs_and_is_pulled_back(
 
 def test_what_has_no_history_is_not_smoothed() -> None:
     options: dict[str, Any] = {"entropy": 0.1, "smoothing": SmoothingOptions()}
-    assert losses_of(banded(9.0, 0.0, 0.0), **options).loss_J.tolist() == pytest.approx([-0.9])
+    found = losses_of(banded(9.0, 0.0, 0.0), **options)
+    assert found.loss_J.tolist() == pytest.approx([-0.9])
+    assert found.values["smoothing"].tolist() == [0]
 
 
 def test_smoothing_needs_the_option_a_history_and_a_weight() -> None:

@@ -240,7 +240,8 @@ def token_losses(signals: Signals, options: LossOptions, surrogate: Surrogate | 
         loss_J = loss_J - options.entropy * signals.entropy_J
     if options.smoothing is not None and signals.usual_J is not None and signals.smoothing_J is not None:
         band = options.smoothing
-        values["smoothing"] = band_hinge(signals.entropy_J, signals.usual_J, low=band.low, high=band.high)
+        hinge_J = band_hinge(signals.entropy_J, signals.usual_J, low=band.low, high=band.high)
+        values["smoothing"] = hinge_J.where(signals.smoothing_J > 0, 0)  # without a history there is no band
         loss_J = loss_J + options.entropy * signals.smoothing_J * values["smoothing"]
     if signals.reference_J is not None:
         estimator = "k1" if options.kl_in == "reward" else options.kl_estimator
