@@ -58,10 +58,11 @@ _HOMES = {
     "trusting": "mas.config.trust",
 }
 
+if not TYPE_CHECKING:  # else a name that there is not would be an object to type checkers
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'mas' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'mas' has no attribute {name!r}; it has {', '.join(__all__)}")
+        from importlib import import_module
 
-    return import_module(f"mas.{name}") if name == "protocols" else getattr(import_module(_HOMES[name]), name)
+        return import_module(f"mas.{name}") if name == "protocols" else getattr(import_module(_HOMES[name]), name)

@@ -1,12 +1,15 @@
 """`import mas` as a script and a notebook use it, and the command's first words."""
 
+import ast
 import asyncio
 import inspect
 import io
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,14 @@ from rich.console import Console
 
 import mas
 from mas import evaluate, load_config, train
+from mas.api.console import Printout
 from mas.api.evaluate import Evaluations
 from mas.api.league import Tournament
 from mas.api.run import Curves, PlayedEpisode
 from mas.core.concurrency import run_blocking
 from mas.core.errors import ConfigError
+from mas.core.records import Episode
+from mas.training.evaluate import Evaluation
 
 
 def test_what_it_offers_is_there_and_nothing_else() -> None:
@@ -30,6 +36,43 @@ def test_what_it_offers_is_there_and_nothing_else() -> None:
         assert getattr(mas, name) is not None
     with pytest.raises(AttributeError, match="it has League, Run, Team, __version__, evaluate"):
         _ = mas.tran
+
+
+def test_values_are_equal_after_a_copy_and_are_shown_in_a_line() -> None:
+    episode = Episode(
+        id="e",
+        task="eval-0",
+        success=True,
+        turns=(),
+        lines=(),
+        rewards={},
+        prompt_tokens=0,
+        completion_tokens=0,
+        calls=1,
+    )
+    played = Evaluation(success=0.5, turns=2.0, passes=0.0, failures=0.0, unplayed=0, tokens=9, episodes=(episode,) * 2)
+    shown = {
+        "Team('plan_execute': planner, executor)": mas.Team(mas.protocols.plan_execute()),
+        "League(game='kuhn', path='league.db')": mas.League("kuhn"),
+        "Evaluations({'trained': Evaluation(success=0.500, tasks=2, turns=2.0)}, 'relay')": Evaluations(
+            {"trained": played}, "relay"
+        ),
+        "PlayedEpisode('eval-0', success=True)": PlayedEpisode(episode, Printout("text", "html")),
+        "Curves()": Curves("<svg></svg>"),
+    }
+    for text, value in shown.items():
+        assert repr(value) == text
+        assert pickle.loads(pickle.dumps(value)) == value == deepcopy(value)
+        assert type(deepcopy(value)) is type(value)
+
+
+def test_type_checkers_know_every_public_name_and_no_other() -> None:
+    tree = ast.parse(Path(str(mas.__file__)).read_text(encoding="utf-8"))
+    blocks = {ast.unparse(node.test): node for node in tree.body if isinstance(node, ast.If)}
+    imported = [node for node in blocks["TYPE_CHECKING"].body if isinstance(node, ast.ImportFrom)]
+    assert {name.asname for node in imported for name in node.names} == {*mas.__all__} - {"__version__"}
+    hidden = [node.name for node in blocks["not TYPE_CHECKING"].body if isinstance(node, ast.FunctionDef)]
+    assert hidden == ["__getattr__"], "else any name would be an object to them"
 
 
 def test_every_public_name_method_and_value_is_documented() -> None:

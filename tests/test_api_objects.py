@@ -4,9 +4,11 @@ import asyncio
 import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,10 @@ def test_a_team_and_a_task_are_trained_and_the_run_says_what_happened(run: mas.R
     assert (run.steps, run.outcome.reason) == (2, "2 steps done")
     assert [line["step"] for line in run.metrics() if "tokens" in line] == [1, 2]
     assert repr(run) == f"Run({str(run.path)!r}, 2 steps)"
+    assert len(repr(run.outcome)) < 400, "no weights and no metrics"
+    for copied in (pickle.loads(pickle.dumps(run)), deepcopy(run), mas.Run(str(run.path))):
+        assert copied == run
+        assert copied.steps == 2
 
 
 def test_a_task_that_is_not_there_is_refused_before_the_base_is_loaded(

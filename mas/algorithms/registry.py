@@ -1,7 +1,6 @@
 """Finds algorithms: those of mas, files, modules, and entry points `mas.algorithms` of other packages."""
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -9,9 +8,12 @@ from typing import Any
 from mas.algorithms.base import Algorithm
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.plugins import find_offer, load_offer, offered_names
 from mas.core.user_code import is_code, load_module
 
 EXAMPLE = "path/file.py:NAME"
+GROUP = "mas.algorithms"
+"""The entry points of other packages."""
 FORMER: dict[str, str] = {"hrpo": "action_grpo"}
 """Algorithms of mas by the names that they had before."""
 _OTHERS = ("base", "registry", "settings")
@@ -23,11 +25,6 @@ SHIPPED: dict[str, str] = {
 """Those of mas: name -> module, which has it as `algorithm`."""
 
 
-def installed() -> dict[str, str]:
-    """Name -> place of the algorithms that other packages bring."""
-    return {point.name: point.value for point in entry_points(group="mas.algorithms")}
-
-
 def find_algorithm(name: str) -> Algorithm[Any]:
     """The algorithm of a name: one of mas, `path/file.py`, `path/file.py:NAME`, `package.module:NAME`, or an entry
     point's.
@@ -35,19 +32,29 @@ def find_algorithm(name: str) -> Algorithm[Any]:
     A file's name alone is enough where the file has one algorithm.
 
     Raises:
-        ConfigError: there is no such file, module or entry point, it cannot be imported, or it has no such algorithm.
+        ConfigError: there is no such file, module or entry point, it cannot be imported, or it has no such algorithm;
+            several packages offer the name.
     """
     if name in SHIPPED:
         own: Algorithm[Any] | None = getattr(import_module(SHIPPED[name]), "algorithm", None)
         if own is None:
             raise ConfigError(f"{SHIPPED[name]} has no `algorithm`: a file of that folder is one algorithm")
         return own
-    offered = installed()
-    place = offered.get(name, name)
-    if not is_code(place):
-        raise ConfigError(f"no algorithm {name!r} comes with an installed package. {did_you_mean(name, offered)}")
+    point = find_offer("algorithm", GROUP, name)
+    if point is not None:
+        offered = load_offer("algorithm", point)
+        if isinstance(offered, Algorithm):
+            return offered
+        raise ConfigError(
+            f"algorithm {name!r}: {point.value} of another package is a {type(offered).__name__}, no "
+            "mas.algorithms.Algorithm: see docs/own_algorithm.md"
+        )
+    if not is_code(name):
+        raise ConfigError(
+            f"no algorithm {name!r} comes with an installed package. {did_you_mean(name, offered_names(GROUP))}"
+        )
     what = f"algorithm {name!r}"
-    path, mark, attribute = (place, "", "") if place.endswith(".py") else place.rpartition(":")
+    path, mark, attribute = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if not path or (mark and not attribute.isidentifier()):
         raise ConfigError(f"{what}: write path/file.py, {EXAMPLE} or package.module:NAME")
     found = {

@@ -34,6 +34,9 @@ class Evaluations(dict[str, "Evaluation"]):
     def _repr_html_(self) -> str:
         return self._printout().html
 
+    def __repr__(self) -> str:
+        return f"Evaluations({super().__repr__()}, {self.title!r})"
+
     def __str__(self) -> str:
         return self._printout().text
 

@@ -30,6 +30,9 @@ class Tournament:
     def _repr_html_(self) -> str:
         return self.printout.html
 
+    def __repr__(self) -> str:
+        return f"Tournament({', '.join(one.name for one in self.table.standings)})"
+
     def __str__(self) -> str:
         return self.printout.text
 

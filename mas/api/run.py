@@ -45,6 +45,9 @@ class PlayedEpisode:
     def _repr_html_(self) -> str:
         return self.printout.html
 
+    def __repr__(self) -> str:
+        return f"PlayedEpisode({self.episode.task!r}, success={self.success})"
+
     def __str__(self) -> str:
         return self.printout.text
 
@@ -69,7 +72,7 @@ class Curves:
         return inline(self.svg)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Run:
     """A run directory. Every method reads what is there now, also while another process trains.
 
@@ -84,8 +87,9 @@ class Run:
     path: Path
     outcome: "TrainingOutcome | None" = field(default=None, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", local_run(self.path, _silent))
+    def __init__(self, path: Path | str, outcome: "TrainingOutcome | None" = None) -> None:
+        object.__setattr__(self, "path", local_run(path, _silent))
+        object.__setattr__(self, "outcome", outcome)
         load_run_config(self.path, uses=())
 
     def config(self, overrides: Sequence[str] = ()) -> Config:

@@ -1,6 +1,7 @@
 """The command `mas algorithms`: which there are, and all about one."""
 
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import msgspec
@@ -10,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mas.algorithms.base import Algorithm, Recipe
-from mas.algorithms.registry import SHIPPED, find_algorithm, installed
+from mas.algorithms.registry import GROUP, SHIPPED, find_algorithm
 from mas.config.completion import complete_algorithm
 from mas.config.load import instead_of, leaves, presets
 from mas.config.study_results import STUDY_RESULTS
 from mas.core.errors import ConfigError
 from mas.core.options import Options
+from mas.core.plugins import hidden_offers, offered_names, package_of
 from mas.core.user_code import is_code
 from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
 from mas.runs.overrides import JsonFile
@@ -53,9 +55,10 @@ def algorithms(
     """List the algorithms, or say all about one: its paper, its parts, what it does otherwise."""
     check_json_file(json)
     console = Console(quiet=json == STANDARD_OUTPUT)
-    is_own = is_code(name) or name in installed()
-    if name and name not in presets("algorithm") and not is_own:
-        raise ConfigError(f"no algorithm {name!r}. {instead_of(name, installed())}")
+    offered = offered_names(GROUP)
+    is_own = name not in SHIPPED and (is_code(name) or name in offered)
+    if name and name not in SHIPPED and not is_own:
+        raise ConfigError(f"no algorithm {name!r}. {instead_of(name, offered)}")
     if name and (find or scenario):
         raise ConfigError("--find and --scenario choose from the list, and NAME names one: leave one of them out")
     listed = [_listed(name)] if name else _found(find or [], scenario)
@@ -66,6 +69,8 @@ def algorithms(
         console.print(
             Text("one of them in full: mas algorithms NAME   to train: mas train algorithm=NAME", style="dim")
         )
+        for why in hidden_offers("algorithm", GROUP, SHIPPED):
+            console.print(Text(why, style="red"), soft_wrap=True)
         return
     own = find_algorithm(name)
     recipe = own.recipe
@@ -143,7 +148,9 @@ def _found(words: Sequence[str], scenario: str) -> list[ListedAlgorithm]:
     """
     listed = [_listed(name) for name in presets("algorithm")]
     listed += [
-        ListedAlgorithm(name=name, does=f"comes with another package: {place}") for name, place in installed().items()
+        ListedAlgorithm(name=point.name, does=f"comes with the package {package_of(point)}: {point.value}")
+        for point in sorted(entry_points(group=GROUP))
+        if point.name not in SHIPPED
     ]
     fit = [one for one in listed if not scenario or one.scenario in ("", scenario)]
     chosen = [

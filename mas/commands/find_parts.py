@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from mas.algorithms.base import Algorithm
-from mas.algorithms.registry import SHIPPED
-from mas.algorithms.registry import installed as installed_algorithms
+from mas.algorithms.registry import GROUP, SHIPPED
 from mas.core.errors import ConfigError
+from mas.core.plugins import offered_names
 from mas.core.user_code import is_code, load_module
 from mas.roles.build import BUILT_IN
 from mas.scenarios import user_class
@@ -53,7 +53,7 @@ def find_parts(words: Sequence[str]) -> list[Part]:
 def _named(word: str) -> list[Part]:
     kinds: Mapping[Kind, Sequence[str]] = {
         "scenario": scenario_names(),
-        "algorithm": [*SHIPPED, *installed_algorithms()],
+        "algorithm": [*SHIPPED, *offered_names(GROUP)],
         "role": list(BUILT_IN),
     }
     if known := [Part(kind, word) for kind, names in kinds.items() if word in names]:

@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 
 from mas.config.load import GROUPS, OFFERED, presets
+from mas.core.plugins import offered_names
 
 
 def names_of(group: str) -> list[str]:
     """Names that a preset's key may have, those of other packages included."""
-    offered = entry_points(group=OFFERED[group]) if group in OFFERED else ()
-    return sorted({*presets(group), *(point.name for point in offered)})
+    offered = offered_names(OFFERED[group]) if group in OFFERED else []
+    return sorted({*presets(group), *offered})
 
 
 def complete_override(incomplete: str) -> list[str]:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from functools import cache
 from importlib import resources
-from importlib.metadata import entry_points
 from typing import Any
 
 from hydra import compose, initialize_config_module
@@ -35,6 +34,7 @@ from mas.config.owned import check_critic, check_open, named, place, placed, ren
 from mas.config.plain_values import literal
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
+from mas.core.plugins import offered_names
 from mas.core.user_code import is_code
 
 GROUPS = ("scenario", "algorithm", "engine", "model", "cluster")
@@ -180,7 +180,7 @@ def _choices(parsed: Sequence[Override]) -> dict[str, str]:
             continue
         value, possible = str(override.value()), presets(group)
         is_other = group in OFFERED and value not in possible
-        offered = {point.name for point in entry_points(group=OFFERED[group])} if is_other else set()
+        offered = offered_names(OFFERED[group]) if is_other else []
         if group == "scenario" and is_bridged(value) and value not in offered:
             raise ConfigError(bridged_id(value))
         is_own = is_code(value) if group == "algorithm" else group == "scenario" and ":" in value

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, MissingPackage
 from mas.core.tracing import NOTHING, Attributes, Kind, Span, Value, tracing
 from mas.observe.span_file import SpanFile
 from mas.observe.span_records import SPANS_NAME
@@ -86,7 +86,7 @@ def _collector() -> SpanProcessor | None:
     except ModuleNotFoundError:
         is_installed = False
     if not is_installed:
-        raise ConfigError(f"{named} names a collector; sending to it needs: pip install 'mas[otel]'")
+        raise MissingPackage(f"{named} names a collector; sending to it needs: pip install 'mas[otel]'")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 

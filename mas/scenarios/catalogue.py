@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from itertools import islice
 from typing import Any
 
@@ -13,11 +12,12 @@ from mas.config.plain_values import literal
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean, local_name
 from mas.core.options import Options
+from mas.core.plugins import offered_names
 from mas.core.role import RoleSpec, View
 from mas.core.scenario import Scenario
 from mas.core.team import TeamSpec
 from mas.roles import PromptedRole, build_roles
-from mas.scenarios.registry import SCENARIOS, build_scenario, find_scenario
+from mas.scenarios.registry import GROUP, SCENARIOS, build_scenario, find_scenario
 from mas.scenarios.user_class import UserScenario
 from mas.scenarios.world import FolderScenario, expert_of
 
@@ -64,8 +64,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 def scenario_names() -> list[str]:
     """All scenarios: those that come with mas, then those that other packages offer."""
-    offered = sorted(point.name for point in entry_points(group="mas.scenarios"))
-    return list(dict.fromkeys([*SCENARIOS, *offered]))
+    return list(dict.fromkeys([*SCENARIOS, *offered_names(GROUP)]))
 
 
 def sized(name: str, size: str | None = None) -> ScenarioOptions:

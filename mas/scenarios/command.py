@@ -14,10 +14,11 @@ from rich.text import Text
 
 from mas.config.completion import complete_scenario
 from mas.core.errors import ConfigError, MissingPackage
+from mas.core.plugins import hidden_offers
 from mas.observe.files import STANDARD_OUTPUT, check_json_file, write_json_file
 from mas.scenarios.catalogue import Profile, is_for_real_models, profile, scenario_names, size_overrides, sized
 from mas.scenarios.measure import Baseline, baselines, players
-from mas.scenarios.registry import build_scenario, find_scenario
+from mas.scenarios.registry import GROUP, PLAYED_ELSEWHERE, SCENARIOS, build_scenario, find_scenario
 
 EPISODES = 200
 
@@ -118,7 +119,7 @@ def _broken() -> dict[str, str]:
 def _print_left_out(console: Console, size: str | None, names: Collection[str], broken: Mapping[str, str]) -> None:
     if left := [one for one in scenario_names() if one not in names and one not in broken]:
         console.print(Text(f"without a size {size!r}, and left out: {', '.join(left)}"), soft_wrap=True)
-    for why in broken.values():
+    for why in (*broken.values(), *hidden_offers("scenario", GROUP, {*SCENARIOS, *PLAYED_ELSEWHERE})):
         console.print(Text(why, style="red"), soft_wrap=True)
 
 

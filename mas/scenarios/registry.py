@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from mas.config.options import ScenarioOptions
 from mas.core.errors import ConfigError
 from mas.core.naming import did_you_mean
 from mas.core.options import Options
+from mas.core.plugins import find_offer, load_offer, offered_names
 from mas.core.scenario import Scenario
 from mas.scenarios import user_class
 
@@ -60,40 +60,53 @@ subagents negotiation market questions commons economy reasoning
 """
 SCENARIOS: Mapping[str, ScenarioEntry] = Shipped(*_NAMES.split())
 """Those of mas that a team's graph plays."""
+GROUP = "mas.scenarios"
+"""The entry points of other packages."""
 PLAYED_ELSEWHERE: Mapping[str, ScenarioEntry] = Shipped("program")
 """Those that programs play, see `mas.gateway`."""
 
 
 def find_scenario(name: str) -> ScenarioEntry:
-    """A built-in scenario, one that another package offers as entry point `mas.scenarios` (a `ScenarioEntry`), or a
-    user's class, `file.py:CLASS` or `package.module:CLASS`, which is imported.
+    """A built-in scenario, one that another package offers as entry point `mas.scenarios` (a `ScenarioEntry`, or a
+    class), or a user's class, `file.py:CLASS` or `package.module:CLASS`, which is imported.
 
     Raises:
-        ConfigError: there is no such scenario, or the package that offers it breaks, or as `user_class.load_class`.
+        ConfigError: there is no such scenario, several packages offer it, or the one that does breaks; or as
+            `user_class.load_class`.
     """
     if name in SCENARIOS:
         return SCENARIOS[name]
     if name in PLAYED_ELSEWHERE:
         return PLAYED_ELSEWHERE[name]
-    offered = {point.name: point for point in entry_points(group="mas.scenarios")}
-    if name not in offered:
-        if is_bridged(name):
-            raise ConfigError(bridged_id(name))
-        if ":" in name:
-            kind = user_class.load_class(name)
-            if user_class.is_tool_class(kind):
-                from mas.scenarios import tool_class  # its import takes numpy, which `mas --help` does without
+    if (point := find_offer("scenario", GROUP, name)) is not None:
+        return _entry_of(name, point.value, load_offer("scenario", point))
+    if is_bridged(name):
+        raise ConfigError(bridged_id(name))
+    if ":" in name:
+        return _of_class(user_class.load_class(name), "of your own")
+    raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered_names(GROUP)])}")
 
-                return ScenarioEntry(
-                    tool_class.ToolClassOptions, partial(tool_class.build, kind), "of your own", is_demonstrated=False
-                )
-            return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), "of your own")
-        raise ConfigError(f"no scenario {name!r}. {did_you_mean(name, [*SCENARIOS, *offered])}")
-    try:
-        return ScenarioEntry(*offered[name].load())
-    except Exception as error:  # another package's code: whatever it is, it is that package's
-        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
-        raise ConfigError(f"scenario {name!r} comes with another package, and its {why}") from error
+
+def _entry_of(name: str, place: str, found: object) -> ScenarioEntry:
+    """What the entry point of another package names, as an entry."""
+    if isinstance(found, type):
+        user_class.check_class(f"scenario {name!r}", found)
+        return _of_class(found, "other")
+    if isinstance(found, tuple) and 2 <= len(found) <= len(ScenarioEntry._fields):
+        return ScenarioEntry(*found)
+    raise ConfigError(
+        f"scenario {name!r}: {place} of another package is a {type(found).__name__}, and neither a "
+        "mas.scenarios.ScenarioEntry nor a class: see docs/scenarios.md"
+    )
+
+
+def _of_class(kind: type, family: str) -> ScenarioEntry:
+    if user_class.is_tool_class(kind):
+        from mas.scenarios import tool_class  # its import takes numpy, which `mas --help` does without
+
+        build = partial(tool_class.build, kind)
+        return ScenarioEntry(tool_class.ToolClassOptions, build, family, is_demonstrated=False)
+    return ScenarioEntry(user_class.options_of(kind), partial(user_class.build, kind), family)
 
 
 def build_scenario(options: ScenarioOptions) -> Scenario:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, MissingPackage
 from mas.core.naming import did_you_mean
 from mas.core.scenario import Split
 
@@ -72,7 +72,7 @@ def _parquet(path: Path) -> list[DataRow]:
         from pyarrow import ArrowException
         from pyarrow.parquet import read_table
     except ImportError as error:
-        raise ConfigError(f"{path}: Parquet needs pyarrow: pip install 'mas[data]'") from error
+        raise MissingPackage(f"{path}: Parquet needs pyarrow: pip install 'mas[data]'") from error
     try:
         found = read_table(path).to_pylist()
     except (ArrowException, OSError) as error:
@@ -105,7 +105,7 @@ def _datasets(path: str) -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise ConfigError(f"{path}: this needs the library datasets: pip install 'mas[data]'") from error
+        raise MissingPackage(f"{path}: this needs the library datasets: pip install 'mas[data]'") from error
     return datasets
 
 

@@ -292,16 +292,26 @@ def load_class(name: str) -> type:
         classes = [key for key, value in members.items() if isinstance(value, type) and not key.startswith("_")]
         written = [key for key in classes if members[key].__module__ == members["__name__"]]
         raise ConfigError(f"{what}: {place} has no class {attribute!r}. {did_you_mean(attribute, written or classes)}")
-    if (
-        not _is_whole(kind)
-        and not is_tool_class(kind)
-        and (lacking := [method for method in NEEDED if not _has(kind, method)])
-    ):
-        raise ConfigError(
-            f"{what}: {attribute} has no {', '.join(lacking)}; an environment needs {', '.join(NEEDED)} and may have "
-            f"{', '.join(POSSIBLE)}: see docs/scenarios.md"
-        )
+    check_class(what, kind)
     return kind
+
+
+def check_class(what: str, kind: type) -> None:
+    """Refuse a class that lacks methods.
+
+    Args:
+        what: what names it, for errors.
+
+    Raises:
+        ConfigError: says which.
+    """
+    if _is_whole(kind) or is_tool_class(kind):
+        return
+    if lacking := [method for method in NEEDED if not _has(kind, method)]:
+        raise ConfigError(
+            f"{what}: {kind.__name__} has no {', '.join(lacking)}; an environment needs {', '.join(NEEDED)} and may "
+            f"have {', '.join(POSSIBLE)}: see docs/scenarios.md"
+        )
 
 
 def options_of(kind: type) -> type[Options]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from mas.core.errors import ConfigError
+from mas.core.errors import MissingPackage
 from mas.observe.figures import has_parquet, parquet_table
 from mas.observe.files import text_cell
 from mas.studio.metric_columns import MetricColumns
@@ -62,10 +62,10 @@ def parquet(columns: MetricColumns) -> bytes:
     """The table as a Parquet file; what was not measured at a step is null.
 
     Raises:
-        ConfigError: pyarrow is not installed.
+        MissingPackage: pyarrow is not installed.
     """
     if not has_parquet():
-        raise ConfigError("Parquet needs pyarrow: pip install 'mas[data]', or take the CSV file")
+        raise MissingPackage("Parquet needs pyarrow: pip install 'mas[data]', or take the CSV file")
     steps, by_name = _table(columns)
     rows = [(step, *(values.get(step) for values in by_name.values())) for step in steps]
     return parquet_table(["step", *by_name], rows, ["int64", *["double"] * len(by_name)])

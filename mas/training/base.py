@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -17,8 +18,9 @@ from safetensors import SafetensorError
 from transformers.utils.logging import disable_progress_bar
 
 from mas.config.options import SMOLLM2, TINY, TinyOptions
-from mas.core.errors import ModelError
+from mas.core.errors import MissingPackage, ModelError
 from mas.core.host import cache_directory
+from mas.core.remote_agent import check_a2a
 from mas.core.role import SELF, parse_template
 from mas.core.scenario import Scenario
 from mas.core.seeds import digest
@@ -29,6 +31,7 @@ from mas.serving.forward import pad_left, right_aligned
 from mas.serving.model import ALPHABET, BaseModel, device_of, load_base, load_text, tiny_model, tiny_tokenizer
 from mas.serving.model_sources import smollm2
 from mas.serving.sharded_base import Shard
+from mas.tools.mcp_client import check_sdk
 from mas.training.estimates import Work, check_memory, needs_of
 from mas.training.setup import Setup
 
@@ -51,8 +54,10 @@ def open_base(
             holds the whole base in any case.
 
     Raises:
-        ModelError: it cannot be made or loaded, or does not fit; see `check_memory`.
+        ModelError: it cannot be made or loaded, or does not fit; see `check_memory`. MissingPackage: see
+            `check_packages`.
     """
+    check_packages(setup)
     path = base_path(setup, note, home)
     text = load_text(setup.model, path)
     for role, spec in setup.team.roles.items():
@@ -70,6 +75,25 @@ def open_base(
             footprint = replace(footprint, weights=footprint.sharded_weights(shard.world))
         check_memory(setup, needs_of(setup, footprint, work, is_trained=is_trained), note)
     return load_base(setup.model, path, text, shard)
+
+
+def check_packages(setup: Setup) -> None:
+    """Refuse to play without a package that the team or its engine needs, before minutes go into a base.
+
+    Where other processes play, they have packages of their own, and their errors say what lacks.
+
+    Raises:
+        MissingPackage: names the extra.
+    """
+    if setup.cluster.workers or setup.cluster.engines:
+        return
+    if setup.engine.name == "vllm" and find_spec("vllm") is None:
+        raise MissingPackage("engine=vllm needs the package vllm, which is not installed: pip install 'mas[vllm]'")
+    if any(server.sandbox is None for server in setup.team.tools.values()):
+        check_sdk("tools of MCP servers need")
+    for role, spec in setup.team.roles.items():
+        if spec.a2a is not None:
+            check_a2a(f"role {role!r}, which an agent elsewhere plays (a2a), needs")
 
 
 def base_path(setup: Setup, note: Note, home: Scenario | None = None) -> str:

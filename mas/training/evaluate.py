@@ -64,6 +64,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         """Generations that were asked for."""
         return sum(episode.calls for episode in self.episodes)
 
+    def __repr__(self) -> str:
+        return f"Evaluation(success={self.success:.3f}, tasks={len(self.episodes)}, turns={self.turns:.1f})"
+
     def metrics(self) -> dict[str, Any]:
         """The numbers without the episodes; measures and loops, where there are any, below `measures` and `loops`."""
         names = ("success", "turns", "passes", "failures", "unplayed")

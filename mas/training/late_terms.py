@@ -8,9 +8,8 @@ The judge is listened to for one step more, so that what comes too late is count
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
-from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -19,6 +18,7 @@ from mas.algorithms.parts.rewards.late import LateOptions, LateRewards
 from mas.algorithms.parts.rewards.names import OWN
 from mas.core.errors import CheckpointError, ConfigError, TrainingError
 from mas.core.naming import did_you_mean
+from mas.core.plugins import find_offer, load_offer, offered_names
 from mas.core.records import Answer, Cost, Episode, Judge, Turn
 from mas.runtime.agents import ModelEndpoint
 from mas.training.judges import BASE, PATTERN, ModelJudge, PatternJudge
@@ -43,20 +43,18 @@ def find_judge(options: LateOptions, setup: Setup, judges: Mapping[str, Judge] =
         )
     if name in judges:
         return judges[name]
-    offered = {point.name: point for point in entry_points(group="mas.judges")}
-    if name not in offered:
-        known = {*judges, *offered, *setup.peers, PATTERN, BASE}
+    point = find_offer("judge", "mas.judges", name)
+    if point is None:
+        known = {*judges, *offered_names("mas.judges"), *setup.peers, PATTERN, BASE}
         raise ConfigError(
             f"algorithm.reward.late.judge is {name!r}, and there is no such judge. {did_you_mean(name, known)} Name a "
             "peer (peers.NAME.url), give one in Python (train_in_directory(..., judges={...})), or install a package "
             "with an entry point in mas.judges"
         )
-    try:
-        loaded: Judge = offered[name].load()
-    except Exception as error:  # another package's code: whatever it is, it is that package's
-        why = f"{offered[name].value} cannot be loaded: {type(error).__name__}: {error}"
-        raise ConfigError(f"judge {name!r} comes with another package, and its {why}") from error
-    return loaded
+    loaded = load_offer("judge", point)
+    if not callable(loaded):
+        raise ConfigError(f"judge {name!r}: {point.value} of another package is a {type(loaded).__name__}, no function")
+    return cast(Judge, loaded)
 
 
 class LateTerms:

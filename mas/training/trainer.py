@@ -69,10 +69,10 @@ class TrainingOutcome:
     learned, where no adapter is trained. `unused`: what batches cost that were played and not learned from."""
 
     progress: Progress
-    adapters: Mapping[str, AdapterWeights]
-    history: tuple[Metrics, ...]
+    adapters: Mapping[str, AdapterWeights] = field(repr=False)
+    history: tuple[Metrics, ...] = field(repr=False)
     reason: str
-    libraries: Mapping[str, Library] = field(default_factory=dict)
+    libraries: Mapping[str, Library] = field(default_factory=dict, repr=False)
     unused: Cost = NO_COST
 
 

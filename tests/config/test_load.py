@@ -6,11 +6,11 @@ import sys
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from other_packages import put_package
 
 from mas.algorithms.registry import SHIPPED, find_algorithm
 from mas.config import load
@@ -258,10 +258,9 @@ def test_a_scenario_checks_its_own_options() -> None:
         build_scenario(config.scenario)
 
 
-def test_a_scenario_of_another_package_needs_no_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = SimpleNamespace(name="theirs", load=lambda: SCENARIOS["relay"])
-    for module in ("mas.config.load", "mas.scenarios.registry"):
-        monkeypatch.setattr(f"{module}.entry_points", lambda group: [theirs])
+def test_a_scenario_of_another_package_needs_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_package(tmp_path, "others", {"mas.scenarios": {"theirs": "mas.scenarios.relay:ENTRY"}})
+    monkeypatch.syspath_prepend(tmp_path)
     for word in ("scenario=theirs", "scenario.name=theirs"):
         config = load_config([word, "scenario.options.skill=0.1"])
         assert config.scenario.name == "theirs"

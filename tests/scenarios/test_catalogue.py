@@ -5,24 +5,22 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from pydantic import Field
+from other_packages import put_package
 from rich.console import Console
 
 from mas.config.load import load_config
 from mas.config.options import ScenarioOptions
 from mas.core.environment import Environment, random_script
 from mas.core.errors import ConfigError, MissingPackage
-from mas.core.options import Options
-from mas.scenarios import SCENARIOS, build_scenario, registry, relay
+from mas.scenarios import SCENARIOS, build_scenario, find_scenario, registry
 from mas.scenarios.catalogue import first_paragraph, profile, scenario_names, size_overrides, sized
 from mas.scenarios.command import _print_profile
 from mas.scenarios.measure import baselines, measure
@@ -32,24 +30,52 @@ from mas.scenarios.world import FolderScenario, expert_of
 Mas = Callable[..., Any]
 
 
-class OtherOptions(Options):
-    """Of somebody else's scenario."""
+OTHERS = """
+from typing import Annotated, Literal
+from pydantic import Field
+from mas.core.options import Options
+from mas.scenarios import relay
 
+class OtherOptions(Options):
     mode: Literal["a", "b"] = "a"
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
+ENTRY = (OtherOptions, lambda options: relay.build(relay.RelayOptions()))
+"""
+COIN = """
+class Coin:
+    views = ("planner", "executor")
+
+    def __init__(self, sides: int = 2) -> None:
+        self.sides = sides
+
+    def reset(self, random):
+        self.up = random.randrange(self.sides)
+
+    def observe(self, view):
+        return str(self.up)
+
+    def step(self, action):
+        return float(action == str(self.up))
+
+class Half:
+    def reset(self, random):
+        pass
+"""
+
 
 @pytest.fixture
-def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for packages of others, which are found there."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def others(packages: Path) -> str:
     """The name of a scenario that another package offers: relay under another name, without a family or sizes."""
-
-    def points(group: str) -> list[SimpleNamespace]:
-        entry = (OtherOptions, lambda options: relay.build(relay.RelayOptions()))
-        return [SimpleNamespace(name="others", load=lambda: entry)] if group == "mas.scenarios" else []
-
-    for module in ("mas.scenarios.registry", "mas.scenarios.catalogue"):
-        monkeypatch.setattr(f"{module}.entry_points", points)
-    return iter(("others",))
+    put_package(packages, "somebody", {"mas.scenarios": {"others": "its_relay:ENTRY"}}, its_relay=OTHERS)
+    return "others"
 
 
 def test_every_module_with_an_entry_is_registered_and_none_is_imported_before_it_is_asked_for() -> None:
@@ -86,10 +112,9 @@ def test_options_are_told_with_type_default_and_bounds() -> None:
     assert (options["max_turns"].kind, options["max_turns"].bounds) == ("integer or null", ">= 1")
 
 
-def test_a_scenario_of_another_package_is_listed_too(offered: Iterator[str]) -> None:
-    name = next(offered)
-    assert scenario_names() == [*SCENARIOS, name]
-    known = profile(name)
+def test_a_scenario_of_another_package_is_listed_too(others: str) -> None:
+    assert scenario_names() == [*SCENARIOS, others]
+    known = profile(others)
     assert (known.family, list(known.sizes)) == ("other", ["small"])
     options = {option.name: option for option in known.options}
     assert (options["mode"].default, options["mode"].bounds) == ("a", "one of a, b")
@@ -97,19 +122,38 @@ def test_a_scenario_of_another_package_is_listed_too(offered: Iterator[str]) -> 
     assert known.summary.startswith("Can two agents agree on a code?")
 
 
-def test_a_scenario_of_another_package_that_breaks_spoils_no_list(monkeypatch: pytest.MonkeyPatch, mas: Mas) -> None:
-    def points(group: str) -> list[SimpleNamespace]:
-        broken = SimpleNamespace(name="broken", value="theirs:ENTRY", load=lambda: 1 / 0)
-        return [broken] if group == "mas.scenarios" else []
+BROKEN = {
+    "broken": ("divides:ENTRY", "comes with the package somebody, and its divides:ENTRY cannot be loaded: Zero"),
+    "quits": ("quits:ENTRY", "comes with the package somebody, and its quits:ENTRY cannot be loaded: SystemExit: bye"),
+    "wrong": ("coin:__name__", "coin:__name__ of another package is a str, and neither a mas.scenarios.ScenarioEntry"),
+    "half": ("coin:Half", "Half has no observe, step; an environment needs reset, observe, step"),
+}
+"""Name of a scenario -> its entry point, and what is said of it."""
 
-    for module in ("mas.scenarios.registry", "mas.scenarios.catalogue"):
-        monkeypatch.setattr(f"{module}.entry_points", points)
+
+def test_scenarios_of_another_package_that_break_spoil_no_list(packages: Path, mas: Mas) -> None:
+    points = {name: place for name, (place, _) in BROKEN.items()} | {"relay": "coin:Coin"}
+    quits = "raise SystemExit('bye')"
+    put_package(packages, "somebody", {"mas.scenarios": points}, divides="1 / 0", quits=quits, coin=COIN)
     listed = mas("scenarios")
     assert listed.code == 0
-    assert "relay" in listed.out
-    assert "scenario 'broken' comes with another package, and its theirs:ENTRY cannot be loaded: Zero" in listed.out
-    ran = mas("scenarios", "broken")
+    assert "plan_path" in listed.out
+    assert "scenario 'relay' of the package somebody cannot be chosen: mas has one of this name" in listed.out
+    for name, (_, said) in BROKEN.items():
+        assert said in next(line for line in listed.out.splitlines() if line.startswith(f"scenario '{name}'"))
+    ran = mas("scenarios", "quits")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+def test_a_package_may_offer_a_class_and_two_may_not_offer_one_name(packages: Path, mas: Mas) -> None:
+    put_package(packages, "mint", {"mas.scenarios": {"coin": "coin:Coin"}}, coin=COIN)
+    assert [option.name for option in profile("coin").options] == ["sides"]
+    assert load_config(["scenario=coin", "scenario.options.sides=6"]).scenario.name == "coin"
+    put_package(packages, "purse", {"mas.scenarios": {"coin": "coin:Half"}})
+    said = "'coin' is offered by 2 installed packages: mint (coin:Coin) and purse (coin:Half). Uninstall all but one"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        find_scenario("coin")
+    assert said in mas("scenarios").out
 
 
 @pytest.mark.nightly

@@ -3,13 +3,15 @@
 import asyncio
 import math
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import BaseFor
+from other_packages import put_package
 from parts import SKILLED, make_turn
 from pydantic import ValidationError
 from virtual_time import play
@@ -23,7 +25,6 @@ from mas.core.records import Answer, Episode, Judge, Turn
 from mas.observe.metrics import read_metrics
 from mas.runs.resolve import resolve, resolve_training
 from mas.serving.model import BaseModel
-from mas.training import late_terms
 from mas.training.check_setup import check_trainable
 from mas.training.evaluate import Evaluation
 from mas.training.late_terms import LateTerms, find_judge
@@ -318,22 +319,20 @@ def test_a_judge_that_nobody_offers_is_refused_before_anything_is_played(base: B
         Trainer(resolve_training(config), base, judges={"by_texts": by_text})
 
 
-def test_an_installed_package_may_offer_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        value = "package:judge"
+def test_an_installed_package_may_offer_a_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {"good": "its_judges:judge", "bad": "no_such_module:judge", "wrong": "its_judges:NAME"}
+    source = "async def judge(turns):\n    yield\n\n\nNAME = 'judge'\n"
+    put_package(tmp_path, "court", {"mas.judges": points}, its_judges=source)
+    monkeypatch.syspath_prepend(tmp_path)
 
-        def __init__(self, name: str, load: Callable[[], Judge]) -> None:
-            self.name, self.load = name, load
+    def found(name: str) -> object:
+        return find_judge(LateOptions(judge=name, terms={"polite": 0.0}), resolve(Config()))
 
-    def broken() -> Judge:
-        raise ImportError("no such module")
-
-    offered = [Point("good", lambda: by_text), Point("bad", broken)]
-    monkeypatch.setattr(late_terms, "entry_points", lambda group: offered if group == "mas.judges" else [])
-    given = {name: LateOptions(judge=name, terms={"polite": 0.0}) for name in ("good", "bad")}
-    assert find_judge(given["good"], resolve(Config())) is by_text
-    with pytest.raises(ConfigError, match="judge 'bad' comes with another package, and its package:judge cannot"):
-        find_judge(given["bad"], resolve(Config()))
+    assert found("good") is import_module("its_judges").judge
+    with pytest.raises(ConfigError, match="judge 'bad' comes with the package court, and its no_such_module:judge can"):
+        found("bad")
+    with pytest.raises(ConfigError, match="judge 'wrong': its_judges:NAME of another package is a str, no function"):
+        found("wrong")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,16 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loud import loud_adapter
+from other_packages import put_package
 from parts import make_turn, turns_of
 from rich.console import Console
 from rows import learner_of, rows_of
 
-from mas.algorithms import registry
 from mas.algorithms.parts.advantages.pipeline import AdvantageOptions, turn_advantages
 from mas.algorithms.parts.options import AlgorithmOptions
 from mas.algorithms.parts.rewards.terms import RewardOptions
@@ -168,16 +167,20 @@ def test_an_installed_package_may_bring_algorithms(
     made = written(tmp_path, "options=NoOptions, parts={'sampler': {'mode': 'parallel'}}")
     Path(made).rename(tmp_path / "brought.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    offered = [EntryPoint("brought_grpo", "brought:algorithm", "mas.algorithms")]
-    for place in (registry, sys.modules["mas.config.load"]):
-        monkeypatch.setattr(place, "entry_points", lambda group: offered if group == "mas.algorithms" else [])
+    points = {"brought_grpo": "brought:algorithm", "wrong": "brought:__name__", "dapo": "brought:algorithm"}
+    put_package(tmp_path, "bringer", {"mas.algorithms": points})
     config = load_config(["algorithm=brought_grpo"])
     assert (config.algorithm.name, config.algorithm.code) == ("brought_grpo", "brought_grpo")
     assert config.algorithm.sampler.mode == "parallel"
     assert "Mine" in mas("algorithms", "brought_grpo").out
-    assert "brought:algorithm" in mas("algorithms").out
+    listed = mas("algorithms").out
+    assert "comes with the package bringer: brought:algorithm" in " ".join(listed.split())
+    assert "algorithm 'dapo' of the package bringer cannot be chosen: mas has one of this name" in listed
+    assert "docs/algorithms/dapo.md" in mas("algorithms", "dapo").out
     with pytest.raises(ConfigError, match="Did you mean 'brought_grpo'"):
         load_config(["algorithm=brought_grp"])
+    with pytest.raises(ConfigError, match=r"'wrong': brought:__name__ of another package is a str, no mas\.algorithms"):
+        load_config(["algorithm=wrong"])
 
 
 def test_mas_algorithms_tells_its_functions_and_options(mas: Callable[..., Any]) -> None:
