@@ -160,9 +160,9 @@ class EpisodeQueue:
 
     async def give_back(self, leased: Leased) -> None:
         """Nobody was told of an episode: another program gets it, and no attempt is counted."""
-        del self._leased[leased.episode.key]
-        leased.place.playing = None
-        await self._tell()
+        if self._leased.pop(leased.episode.key, None) is not None:  # else its step has ended meanwhile
+            leased.place.playing = None
+            await self._tell()
 
     async def begin(self, task: str, key: str, wait_s: float) -> Leased:
         """The episode that a program calls `key`, of a task of its own; it begins if there is none.

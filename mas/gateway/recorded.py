@@ -79,7 +79,7 @@ class ProgramEpisode:
 
     Attributes:
         key: what its program calls it by.
-        calls: those that were answered. under_way: how many are not answered yet; `quiet` is set while there are none.
+        calls: those that were answered. under_way: how many are not answered yet. quiet: set when the last of them is.
         cut: calls whose client left before the whole answer was sent.
         order: of the next call among all. begun: role -> calls that have begun.
         unanswered: role and fingerprint of the request -> the numbers of such calls that came to nothing.
