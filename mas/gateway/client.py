@@ -73,15 +73,16 @@ class GatewayEpisode:
 
     def fail(self, cause: str) -> None:
         """It could not be played, for a reason that is not the models': it is played again, and not learned from."""
-        self._end({"failed": cause[:4096] or "no cause was given"})
+        text = cause[:4096].encode(errors="replace").decode()  # JSON has no half of a character
+        self._end({"failed": text or "no cause was given"})
 
     def _end(self, said: Mapping[str, Any]) -> None:
-        self.is_over = True
         try:
             self.gateway.post(f"/v1/episodes/{quote(self.id, safe='')}/end", said)
         except GatewayError as error:
             if error.status not in (404, 410):  # it was given up meanwhile: somebody else plays it
                 raise
+        self.is_over = True
 
     def __enter__(self) -> "GatewayEpisode":
         return self
@@ -89,9 +90,13 @@ class GatewayEpisode:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.is_over:
+        if self.is_over or (isinstance(error, GatewayError) and error.status == 0):  # which was asked long enough
             return
-        self.fail(f"{kind.__name__}: {error}" if kind is not None else "the program did not say how it went")
+        try:
+            self.fail(f"{kind.__name__}: {error}" if kind is not None else "the program did not say how it went")
+        except GatewayError:
+            if kind is None:  # else what ended the block is said, not that the gateway did not hear of it
+                raise
 
 
 class Gateway:

@@ -59,10 +59,13 @@ class EpisodePages:
     async def begin(self, request: Request) -> Response:
         """An episode to play; or that there is none now, or no more."""
         asked = await _read(request, EpisodeBegin, "an episode is begun")
+        leased = None
         try:
             async with self._gate.connected(request.receive):  # who leaves while it waits takes no episode along
                 leased = await self._begun(asked)
         except Disconnected:
+            if leased is not None and self._queue.has_tasks:  # it came in the moment in which the program left
+                await self._queue.give_back(leased)
             return Response(status_code=GONE)
         if leased is not None:
             return JSONResponse(self._shown(request, leased))

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -30,6 +30,8 @@ ATTEMPTS = 3
 """How often an episode is tried that fails, or of which nothing more is heard."""
 _REMEMBERED = 4096
 """Ended episodes whose end may be said again, by a client that did not get the answer."""
+_LEAVING_S = 1.0
+"""How long the end of an episode waits for its calls: that a program has left a stream is noticed a moment later."""
 Kind = Literal["train", "greedy", "sampled"]
 
 
@@ -156,6 +158,12 @@ class EpisodeQueue:
         """The next episode for a program to play. None: there was none within `wait_s`, or training is over."""
         return await self._taken(self._next_listed, wait_s, secrets.token_hex(12))
 
+    async def give_back(self, leased: Leased) -> None:
+        """Nobody was told of an episode: another program gets it, and no attempt is counted."""
+        if self._leased.pop(leased.episode.key, None) is not None:  # else its step has ended meanwhile
+            leased.place.playing = None
+            await self._tell()
+
     async def begin(self, task: str, key: str, wait_s: float) -> Leased:
         """The episode that a program calls `key`, of a task of its own; it begins if there is none.
 
@@ -209,6 +217,10 @@ class EpisodeQueue:
         Raises:
             Refused: there is no such episode, another end was said, it has no call, or one is not answered yet.
         """
+        if end.failed is None and (playing := self._leased.get(key)) is not None and playing.episode.under_way:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVING_S):
+                    await playing.episode.quiet.wait()
         if key in self._ended and self._ended[key] == end:
             return
         leased = self.find(key)

@@ -5,9 +5,11 @@ supports that it drew them with. A role's turns in one episode are rows of one t
 `scenario.options.compare`.
 """
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -77,7 +79,7 @@ class ProgramEpisode:
 
     Attributes:
         key: what its program calls it by.
-        calls: those that were answered. under_way: how many are not answered yet.
+        calls: those that were answered. under_way: how many are not answered yet. quiet: set when the last of them is.
         cut: calls whose client left before the whole answer was sent.
         order: of the next call among all. begun: role -> calls that have begun.
         unanswered: role and fingerprint of the request -> the numbers of such calls that came to nothing.
@@ -87,11 +89,24 @@ class ProgramEpisode:
     key: str
     calls: list[RecordedCall] = field(default_factory=list)
     under_way: int = 0
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
     cut: int = 0
     order: int = 0
     begun: Counter[str] = field(default_factory=Counter)
     unanswered: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     touched: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Within the block one more call is under way."""
+        self.under_way += 1
+        self.quiet.clear()
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way:
+                self.quiet.set()
 
     def number_of(self, role: str, asked: str, *, is_retry: bool) -> int:
         """The number of a call that begins; a retry has that of an equal call that came to nothing.

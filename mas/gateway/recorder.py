@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mas.core.errors import RefusedRequest
 from mas.core.naming import did_you_mean
 from mas.core.seeds import digest
 from mas.endpoint.completions import Completion, Wanted
@@ -81,19 +82,20 @@ class GatewayRecorder:
             "temperature": self._temperatures[role] if temperature is None else temperature,
         }
         said: list[tuple[Wanted, Completion]] = []
-        episode.under_way += 1
         try:
-            yield Recording(request.model_copy(update=changed), lambda wanted, made: said.append((wanted, made[0])))
+            with episode.calling():
+                yield Recording(request.model_copy(update=changed), lambda wanted, made: said.append((wanted, made[0])))
         except BaseException as error:
             episode.lose(role, asked, number)
-            episode.cut += not isinstance(error, Refused)
+            episode.cut += not isinstance(error, Refused | RefusedRequest)
             raise
         else:
             for wanted, completion in said:
+                if wanted.is_echo_only:  # nothing was drawn, so that there is nothing to learn
+                    continue
                 call = RecordedCall(role=role, number=number, place=order, wanted=wanted, completion=completion)
                 episode.calls.append(call)
         finally:
-            episode.under_way -= 1
             self._queue.touch(leased)
 
     async def _leased(self, http: Request) -> Leased:

@@ -6,7 +6,7 @@ fixture is its key, so that no game is kept twice.
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection as FileConnection
 from sqlite3 import OperationalError, connect
@@ -30,7 +30,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Connection, Row, RowMapping
+from sqlalchemy.engine import URL, Connection, Row, RowMapping
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
@@ -94,11 +94,11 @@ class LeagueStore:
             ConfigError: it cannot be opened, or holds something else.
         """
         text = str(place)
-        if "://" not in text:
-            Path(text).parent.mkdir(parents=True, exist_ok=True)
         try:
-            engine = create_engine(text if "://" in text else f"sqlite:///{text}")
+            engine = create_engine(_address_of(text))
             if engine.dialect.name == "sqlite":
+                if engine.url.database in (None, "", ":memory:"):
+                    raise ConfigError(f"a league at {text!r} would be gone with this process: name a file")
                 event.listen(engine, "connect", _survives_kills)
             with engine.begin() as connection:
                 for table in _TABLES.sorted_tables:
@@ -139,10 +139,14 @@ class LeagueStore:
         Raises:
             ConfigError: there is one of that name with other terms.
         """
-        # Another process may begin it just now.
-        with suppress(IntegrityError), self._transaction() as to:
-            if _stored_terms(to, tournament) is None:
-                to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=_text(dict(terms))))
+        try:
+            with self._transaction() as to:
+                if _stored_terms(to, tournament) is None:
+                    to.execute(insert(_TOURNAMENTS).values(name=tournament, terms=_text(dict(terms))))
+        except IntegrityError as error:  # another process may begin it just now
+            with self._transaction() as of:
+                if _stored_terms(of, tournament) is None:
+                    raise _not_taken(f"tournament {tournament!r}", error) from error
         self.check_terms(tournament, terms)
 
     def check_terms(self, tournament: str, terms: Terms) -> None:
@@ -195,8 +199,11 @@ class LeagueStore:
         try:
             with self._transaction() as to:
                 to.execute(insert(_GAMES).values(values))
-        except IntegrityError:
-            if game.id not in self.damaged(tournament):
+        except IntegrityError as error:
+            kept = self._read(tournament)
+            if game.id not in kept:
+                raise _not_taken(f"game {game.id!r}", error) from error
+            if isinstance(kept[game.id], PlayedGame):
                 return False
             with self._transaction() as to:
                 key = (_GAMES.c.tournament == tournament, _GAMES.c.id == game.id)
@@ -256,7 +263,7 @@ class LeagueStore:
         self.check_new(member)
         values = {
             "name": member.name,
-            "place": select(func.count()).select_from(_MEMBERS).scalar_subquery(),
+            "place": select(func.coalesce(func.max(_MEMBERS.c.place) + 1, 0)).scalar_subquery(),
             "source": member.source,
             "parent": member.parent,
             "step": member.step,
@@ -265,9 +272,9 @@ class LeagueStore:
         try:
             with self._transaction() as to:
                 to.execute(insert(_MEMBERS).values(values))
-        except IntegrityError:
+        except IntegrityError as error:
             self.check_new(member)  # another process may have let in one of that name just now
-            raise
+            raise _not_taken(f"member {member.name!r}", error) from error
 
     def check_new(self, member: LeagueMember) -> None:
         """Refuse what `enter` would refuse."""
@@ -302,6 +309,28 @@ class LeagueStore:
                 f"the league's database failed: {_first_line(error)}. Games that had ended are kept: once that is put "
                 "right, the same command goes on"
             ) from error
+
+
+def _address_of(place: str) -> str | URL:
+    """What SQLAlchemy opens: a URL as it is, a path whatever is in it; its folder is made.
+
+    Raises:
+        ConfigError: it is empty. OSError: the folder cannot be made.
+    """
+    if "://" in place:
+        return place
+    if not place:
+        raise ConfigError("the place of the league is empty: name a file, such as league.db, or a database's URL")
+    path = Path(place).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return URL.create("sqlite", database=str(path))
+
+
+def _not_taken(what: str, error: IntegrityError) -> ConfigError:
+    return ConfigError(
+        f"the league's database does not take {what}, and has it not ({_first_line(error)}): is it of another version "
+        "of mas? Choose another place"
+    )
 
 
 def _survives_kills(connection: Any, _: Any) -> None:

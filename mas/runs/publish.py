@@ -15,6 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,17 @@ def publish_team(run: Path, repository: str, *, overrides: Sequence[str] = (), i
 
     Raises:
         HubError: no login, no such name, a repository whose visibility is the other one, or a hub that refuses.
+        RunDirectoryError: the folder to upload cannot be written.
         Otherwise as `export_team`.
     """
     check_repository(repository)
     check_login()
-    with tempfile.TemporaryDirectory(prefix="mas-hub-") as folder:
-        out = Path(folder) / "team"
-        api, what = open_hub(), f"{PREFIX}{repository} cannot be published"
-        files = team_files(run, list(overrides), repository, api)
-        write_directory_atomic(out, files)
+    api, what = open_hub(), f"{PREFIX}{repository} cannot be published"
+    files = team_files(run, list(overrides), repository, api)
+    with ExitStack() as held:
+        with writing("the folder that is uploaded", ": let TMPDIR name a directory with room"):
+            out = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="mas-hub-"))) / "team"
+            write_directory_atomic(out, files)
         with asking(what):
             api.create_repo(repository, private=not is_public, exist_ok=True)
             there = api.model_info(repository)

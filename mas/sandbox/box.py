@@ -10,7 +10,7 @@ from typing import Self
 from weakref import WeakSet
 
 from mas.core.errors import SandboxError
-from mas.sandbox.flight import KIB, Flight, Order, Record
+from mas.sandbox.flight import KIB, NOT_STARTED, Flight, Order, Record
 from mas.sandbox.inside.program import VALUE
 from mas.sandbox.inside.values import canonical
 from mas.sandbox.mechanism import Mechanism, open_server
@@ -124,6 +124,8 @@ class Sandbox:
                 except SandboxError:
                     self._retire(server)
                     raise
+                except OSError as error:  # such as no more open files
+                    raise SandboxError(f"{NOT_STARTED}: {error}") from error
 
     def _open(self) -> ServerProcess:
         with self._opening:

@@ -36,7 +36,7 @@ def sandbox(
         typer.echo(_measured(mechanism, measure))
     if source is not None:
         with Sandbox(SandboxLimits(time_s=time_s, memory_mib=memory), mechanism=mechanism) as box:
-            outcome = box.run_now(source, "" if sys.stdin.isatty() else sys.stdin.read())
+            outcome = box.run_now(source, _input())
         _show(outcome)
 
 
@@ -54,6 +54,11 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SandboxError(f"{file} cannot be read as a program: {error}. Give a file of Python in UTF-8.") from error
+
+
+def _input() -> str:
+    """What is left of standard input; nothing of a terminal, and where it is closed, which makes it None."""
+    return "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
 
 
 def _show(outcome: ProgramOutcome) -> None:

@@ -20,6 +20,7 @@ from mas.sandbox.server_process import ServerProcess
 KIB, MIB = 1024, 1024 * 1024
 GRACE_S = 10.0
 """How long the kernel may take to end a program that was told to."""
+NOT_STARTED = "a program could not be started on this machine"
 _CHUNK = 65536
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
@@ -42,12 +43,19 @@ Record = tuple[bytes, str]
 
 
 class Flight:
-    """One program, from order to outcome. `fly` is called once, `close` at last; `stop` from any thread."""
+    """One program, from order to outcome. `fly` is called once, `close` at last; `stop` from any thread.
+
+    Raises:
+        SandboxError: the system gives no socket.
+    """
 
     def __init__(self, order: Order, limits: SandboxLimits) -> None:
         self.order = order
         self._limits = limits
-        self._leash, self._their_leash = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._leash, self._their_leash = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise SandboxError(f"{NOT_STARTED}: {error}") from error
 
     def stop(self) -> None:
         """End the program and all that it started."""

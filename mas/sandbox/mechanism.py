@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Literal
@@ -93,7 +93,7 @@ def open_server(wanted: Mechanism | None = None) -> tuple[ServerProcess, Isolati
     for mechanism in (wanted,) if wanted else MECHANISMS:
         try:
             return _tested(mechanism), IsolationReport(mechanism=mechanism, refused=refused)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             refused[mechanism] = str(error)
     reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in refused.items())
     raise SandboxError(f"code cannot be run safely on this machine: {reasons}. {ADVICE}; see docs/sandbox.md")
@@ -135,8 +135,10 @@ def _test(server: ServerProcess) -> None:
     Raises:
         SandboxError: it could, or it could not be run.
     """
-    with NamedTemporaryFile(prefix="outside-") as outside:
-        paths = (outside.name, str(Path(__file__)), "/etc/passwd", "/proc/self", "/sys/kernel", "/var")
+    with ExitStack() as held:
+        paths = [str(Path(__file__)), "/etc/passwd", "/proc/self", "/sys/kernel", "/var"]
+        with suppress(OSError):  # where nothing can be written the others are left
+            paths.append(held.enter_context(NamedTemporaryFile(prefix="outside-")).name)
         with closing(Flight(Order(source=f"PATHS = {paths!r}\n{_TEST}"), _LIMITS)) as flight:
             outcome, _ = flight.fly(server)
     if outcome.status != "ok" or outcome.stdout:

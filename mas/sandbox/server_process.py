@@ -38,7 +38,8 @@ class ServerProcess:
 
     def __init__(self, bubblewrap: str = "") -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, ExitStack() as held:
+        with theirs, ExitStack() as held, ExitStack() as unless_begun:
+            unless_begun.callback(self._control.close)
             modules = os.open(_MODULES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             held.callback(os.close, modules)
             # -I would ignore the seed of hashes; the environment is empty, so -E has nothing to ignore.
@@ -65,6 +66,7 @@ class ServerProcess:
                 pass_fds=[theirs.fileno(), modules],
                 start_new_session=True,
             )
+            unless_begun.pop_all()
         self._finish = weakref.finalize(self, _end, self._control, self._process, os.getpid())
         self._await_ready()
 

@@ -32,7 +32,7 @@ _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR_PREFIX = "base_model.model."
 _BEYOND = (
     *("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "lora_bias", "modules_to_save"),
-    "alora_invocation_tokens",
+    *("alora_invocation_tokens", "use_qalora", "layer_replication"),
 )
 """PEFT options that change the product; an adapter that uses one is refused, not served wrongly."""
 _ON_THE_BASE = (None, True, False, "gaussian", "orthogonal", "eva", "mica")
@@ -145,6 +145,8 @@ def _pair(
         if tensor is None or tuple(tensor.shape) != shape:
             have = None if tensor is None else tuple(tensor.shape)
             raise CheckpointError(f"{path}: {name}.{part} has shape {have}, the model needs {shape}")
+        if not tensor.is_floating_point():  # what is cast silently is another number
+            raise CheckpointError(f"{path}: {name}.{part} holds {tensor.dtype}, weights are floating-point numbers")
         pair.append(tensor.to(bank.device, torch.float32))
     return pair[0], pair[1]
 

@@ -13,9 +13,9 @@ from huggingface_hub import ModelCard
 
 import mas as package
 from mas.config.access import accesses_of
-from mas.core.errors import ConfigError
+from mas.core.errors import ConfigError, RunDirectoryError
 from mas.runs.public_config import public, public_command, public_config
-from mas.runs.publish import team_files
+from mas.runs.publish import publish_team, team_files
 
 Mas = Callable[..., Any]
 SHORT = ("train.steps=1", "train.tasks_per_step=2", "train.eval_tasks=2", "train.eval_every=0")
@@ -166,3 +166,14 @@ def test_experiences_are_published_where_no_weight_was_trained(
     assert card.data.library_name == "mas"
     assert "text that its roles have learned" in card.text
     assert mas("run", str(out)).out.splitlines()[1:] == mas("run", str(tmp_path / "run")).out.splitlines()[1:]
+
+
+def test_a_disk_without_room_for_what_is_uploaded_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("mas.runs.publish.team_files", lambda *_: {"team.yaml": b"x"})
+    monkeypatch.setattr("mas.runs.publish.write_directory_atomic", full)
+    with pytest.raises(RunDirectoryError, match=r"cannot be written: No space left on device: let TMPDIR name"):
+        publish_team(tmp_path, "org/team")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import BaseFor
 from loud import loud_adapter
@@ -21,7 +22,7 @@ from mas.algorithms.parts.losses.tokens import LossOptions
 from mas.config.options import LearnerOptions
 from mas.core.errors import CheckpointError
 from mas.observe.files import write_directory_atomic
-from mas.serving.adapter_files import from_directory, to_files
+from mas.serving.adapter_files import from_directory, from_files, to_files
 from mas.serving.forward import ScoredRow, completion_logits
 from mas.serving.model import BaseModel
 from mas.serving.model_sources import Origin
@@ -201,6 +202,8 @@ def test_a_configuration_that_is_too_deep_is_refused(base: BaseModel, tmp_path: 
         ({"bias": "all"}, "no plain LoRA"),
         ({"peft_type": "IA3"}, "no plain LoRA"),
         ({"alora_invocation_tokens": [9, 10]}, "no plain LoRA"),
+        ({"use_qalora": True}, "no plain LoRA"),
+        ({"layer_replication": [[0, 1]]}, "no plain LoRA"),
         ({"init_lora_weights": "pissa"}, "no plain LoRA"),
         ({"init_lora_weights": "pissa_niter_4"}, "no plain LoRA"),
         ({"init_lora_weights": "olora"}, "no plain LoRA"),
@@ -224,6 +227,15 @@ def test_an_adapter_that_we_cannot_serve_exactly_is_refused(
     write_directory_atomic(tmp_path / "a", files | {"adapter_config.json": json.dumps(config).encode()})
     with pytest.raises(CheckpointError, match=message):
         from_directory(tmp_path / "a", base.bank)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(base: BaseModel, kind: torch.dtype) -> None:
+    files = to_files(loud_adapter(base, 1), base.origin)
+    tensors = safetensors.torch.load(files["adapter_model.safetensors"])
+    cast = {name: torch.ones_like(tensor, dtype=kind) for name, tensor in tensors.items()}
+    with pytest.raises(CheckpointError, match=f"holds {kind}, weights are floating-point"):
+        from_files(files | {"adapter_model.safetensors": safetensors.torch.save(cast)}, base.bank, "stranger")
 
 
 def test_an_adapter_of_another_base_is_refused(base: BaseModel, base_for: BaseFor, tmp_path: Path) -> None:

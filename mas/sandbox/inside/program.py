@@ -85,10 +85,18 @@ def confine(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_RTPRIO, 0),
         (resource.RLIMIT_SIGPENDING, limits["tasks"] + _SIGNALS),
     ):
-        resource.setrlimit(kind, (most, most))
+        try:
+            resource.setrlimit(kind, (most, most))
+        except ValueError as error:
+            raise OSError(f"{_name_of(kind)} of {most} cannot be set ({error}): it must be as high outside") from error
     allowed = call_filter(limits["may_fork"])
     kernel.drop_rights()
     kernel.filter_calls(allowed)
+
+
+def _name_of(kind: int) -> str:
+    """A limit's name as the manual has it."""
+    return next(name for name in dir(resource) if name.startswith("RLIMIT_") and getattr(resource, name) == kind)
 
 
 def _run(source: str, calls: list[str], seed: int) -> int:

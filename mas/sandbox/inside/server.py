@@ -45,6 +45,7 @@ def main(control: int, modules: int, bubblewrap: str) -> NoReturn:
     empty: namespaces are made here.
     """
     channel = socket.socket(fileno=control)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as it may be inherited, it hides how children end
     try:
         for name in PRELOADED:
             importlib.import_module(name)
