@@ -1,6 +1,7 @@
 """Extras as users write them, and what is said without them."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -94,14 +95,16 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (folder / name).write_text(text)
     (folder / "rows").mkdir()
     asked = json.dumps([MODULES, [command for commands in CASES.values() for command in commands]])
+    env = os.environ | {"MAS_CACHE": str(folder / "cache")}  # no model of another test
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, asked], cwd=folder, capture_output=True, text=True, check=False, timeout=850
+        [sys.executable, "-c", PROGRAM, asked], cwd=folder, env=env, capture_output=True, text=True, timeout=850
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
 
+@pytest.mark.nightly(of=8)  # ten CPU seconds
 @pytest.mark.timeout(900)  # a busy machine
 @pytest.mark.parametrize("extra", CASES)
 def test_what_needs_an_extra_that_is_not_installed_is_one_error_that_names_it(said: dict[str, str], extra: str) -> None:
