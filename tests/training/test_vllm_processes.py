@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_cases import until
 from conftest import BaseFor
 from run_processes import started
 from test_in_flight import Steps
@@ -117,4 +118,5 @@ async def test_processes_with_a_vllm_each_train_a_team_also_if_one_is_killed(
             sum(step["engines"]["requests"][name] for step in steps.metrics) for name in ("engine-0", "engine-1")
         )
     assert all(killing.processes.values())  # each had a vLLM
-    assert not [pid for one, own in killing.processes.items() for pid in (one, *own) if is_alive(pid)]
+    pids = [pid for one, own in killing.processes.items() for pid in (one, *own)]
+    assert await until(lambda: not any(map(is_alive, pids)), limit_s=30)  # the last takes a moment on a busy machine
