@@ -70,10 +70,10 @@ docs: $(TEST)/installed ## The site of these pages, in build/site; a link that l
 screenshots: $(TEST)/installed chromium ## The pictures of pages in docs/images, of real runs; some minutes
 	$(TEST)/bin/python docs/site/screenshots.py
 
-test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; about 11 minutes on two cores
+test: lint mosquitto chromium ## Style, types, layers, and every test at its default cases; about 10 minutes on two cores
 	$(call tested,,build/durations.json)
 
-test-all: lint mosquitto chromium install-foreign ## The same with every case: nightly, and before a release
+test-all: lint mosquitto chromium install-foreign ## The same with every case: nightly, and before a release; two hours
 	$(call tested,--all --timeout 3600,build/durations-all.json)
 
 games: $(TEST)/installed ## Every game and data set of the bridges, played through; an hour
