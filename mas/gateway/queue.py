@@ -159,7 +159,7 @@ class EpisodeQueue:
         return await self._taken(self._next_listed, wait_s, secrets.token_hex(12))
 
     async def give_back(self, leased: Leased) -> None:
-        """Nobody was told of an episode: another program gets it, and no attempt is counted."""
+        """An episode whose program left before the answer came: another one gets it, and no attempt is counted."""
         if self._leased.pop(leased.episode.key, None) is not None:  # else its step has ended meanwhile
             leased.place.playing = None
             await self._tell()

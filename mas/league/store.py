@@ -328,7 +328,7 @@ def _address_of(place: str) -> str | URL:
 
 def _not_taken(what: str, error: IntegrityError) -> ConfigError:
     return ConfigError(
-        f"the league's database does not take {what}, and has it not ({_first_line(error)}): is it of another version "
+        f"the league's database does not take {what} ({_first_line(error)}): is it of another version "
         "of mas? Choose another place"
     )
 
